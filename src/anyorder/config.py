@@ -1,0 +1,310 @@
+"""Recipes: one commented TOML an experiment, checked key by key.
+
+Each section of a recipe is a class here, each key a field with its default and meaning. A wrong key or
+value is answered by its dotted name, what was given and what is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
+
+from anyorder.errors import UserError
+
+Splits = Literal["train", "dev", "test"]
+SPLITS: tuple[Splits, ...] = get_args(Splits)
+
+
+class Section(BaseModel):
+    """A part of a recipe: unknown keys are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+AnySection = TypeVar("AnySection", bound=Section)
+
+
+class SplitFiles(Section):
+    """Where one split lies: a source and a target file with as many lines, or one JSONL file."""
+
+    source: Path | None = Field(None, description="text, one source a line; plain, .gz or .xz")
+    features: Path | None = Field(
+        None, description=".npy of shape (lines, vectors, width) instead of a text source"
+    )
+    target: Path | None = Field(None, description="text, one target a line; plain, .gz or .xz")
+    jsonl: Path | None = Field(
+        None, description='one {"source": ..., "target": ...} a line instead of two files'
+    )
+
+    @model_validator(mode="after")
+    def _one_way_to_give_a_pair(self) -> Self:
+        if self.jsonl is not None:
+            if self.source or self.features or self.target:
+                raise ValueError("give either jsonl or a source and a target, not both")
+        elif self.target is None or (self.source is None) == (self.features is None):
+            raise ValueError("give target and one of source or features, or give jsonl")
+        return self
+
+
+class Data(Section):
+    """Files, and what to do about bad lines in them."""
+
+    root: Path = Field(Path(), description="folder that the paths below start from")
+    train: SplitFiles
+    dev: SplitFiles
+    test: SplitFiles | None = None
+    cache: Path | None = Field(None, description="folder for tokenised data; default ~/.cache/anyorder")
+    bad_lines: Literal["refuse", "skip"] = Field(
+        "refuse",
+        description="empty, over-long or wrongly encoded training lines: stop, or skip and count them",
+    )
+    max_length: int = Field(256, ge=1, description="tokens; a longer training source or target is a bad line")
+
+
+class Side(Section):
+    """How one side's text becomes words."""
+
+    split: Literal["moses", "spaces", "mecab"] = Field(
+        "moses", description="moses: normalise and tokenise; spaces: as it is; mecab: Japanese"
+    )
+    language: str = Field("en", min_length=2, description="Moses rules to use, e.g. en, de, fr")
+    lowercase: bool = False
+
+
+class Text(Section):
+    """Words and sub-words: one vocabulary for both sides."""
+
+    source: Side = Side()
+    target: Side = Side()
+    unit: Literal["bpe", "words"] = Field("bpe", description="joint byte-pair pieces, or whole words")
+    vocabulary: int = Field(32000, ge=16, description="largest number of entries")
+    min_count: int = Field(1, ge=1, description="rarer words (unit = words) become <unk>")
+
+
+class Order(Section):
+    """The order in which targets are written while learning."""
+
+    name: str = Field(
+        "l2r", description="l2r, r2l, odd, blt, syn, cf, rf, rnd, file or package.module:function"
+    )
+    parser: str | None = Field(None, description="spaCy pipeline for syn, e.g. en_core_web_sm")
+    files: dict[Splits, Path] = Field(
+        default_factory=dict,
+        description="syn: CoNLL-U of each split's targets; file: a permutation a line, counted from 1",
+    )
+
+
+class Model(Section):
+    """Size and shape of the network; the defaults are the paper's."""
+
+    width: int = Field(512, ge=2)
+    hidden: int = Field(2048, ge=1)
+    heads: int = Field(8, ge=1)
+    encoder_layers: int = Field(6, ge=0)
+    decoder_layers: int = Field(6, ge=1)
+    dropout: float = Field(0.1, ge=0, lt=1)
+    encoder_positions: Literal["relative", "sinusoidal", "none"] = Field(
+        "relative", description="none is for bags of words"
+    )
+    clip: int = Field(
+        16, ge=1, description="distances beyond it look alike in the encoder; 1: left, itself, right"
+    )
+    first: Literal["word", "position"] = Field("word", description="which of word and gap is chosen first")
+    share: Literal["all", "target", "none"] = Field(
+        "all", description="one embedding for source, target and output; for target and output; or three"
+    )
+
+    @model_validator(mode="after")
+    def _width_splits_into_heads(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"width ({self.width}) must be a multiple of heads ({self.heads})")
+        if self.encoder_positions == "sinusoidal" and self.width % 2:
+            raise ValueError(f"width ({self.width}) must be even for sinusoidal positions")
+        return self
+
+
+class Decode(Section):
+    """How a sentence is searched for."""
+
+    search: Literal["two-step", "joint", "sample"] = Field(
+        "two-step",
+        description="words first and then their gaps (the paper's); word × gap at once; or by chance",
+    )
+    beam: int = Field(1, ge=1, description="hypotheses kept; 1 is greedy")
+    n_best: int = Field(1, ge=1, description="hypotheses returned")
+    length_penalty: float = Field(1.0, ge=0, description="score = log p / steps ** length_penalty")
+    max_length: int = Field(256, ge=1, description="most tokens to write")
+    max_ratio: float = Field(
+        3.0,
+        ge=0,
+        description="most tokens relative to the source: max_ratio × source + max_extra; 0: no such limit",
+    )
+    max_extra: int = Field(10, ge=0)
+    merge: bool = Field(False, description="add the probabilities of finished hypotheses with the same text")
+    merge_partial: bool = Field(False, description="merge unfinished ones too: an approximation")
+    temperature: float = Field(1.0, gt=0, description="sampling: below 1 sharper, above 1 flatter")
+    top_k: int = Field(0, ge=0, description="sampling: only the k best words; 0 is all")
+    top_p: float = Field(1.0, gt=0, le=1, description="sampling: only the best words that make up p")
+    seed: int = Field(1, ge=0, description="sampling")
+
+    @model_validator(mode="after")
+    def _n_best_fits(self) -> Self:
+        if self.search != "sample" and self.n_best > self.beam:
+            raise ValueError(f"n_best ({self.n_best}) must not exceed beam ({self.beam})")
+        return self
+
+
+class Train(Section):
+    """Learning; the defaults are the paper's where it gives them."""
+
+    steps: int = Field(100_000, ge=1, description="updates")
+    batch_tokens: int = Field(
+        16_000, ge=1, description="padded source + target tokens an update, over all processes and parts"
+    )
+    accumulate: int = Field(
+        1, ge=1, description="parts that an update's batch is cut into, to fit the memory"
+    )
+    lr: float = Field(5e-4, gt=0)
+    schedule: Literal["inverse-sqrt", "cosine", "constant"] = "inverse-sqrt"
+    warmup: int = Field(4000, ge=0, description="updates until lr is reached")
+    weight_decay: float = Field(0.0, ge=0)
+    clip_norm: float = Field(1.0, ge=0, description="largest gradient norm; 0: no clipping")
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="on words only")
+    seed: int = Field(1, ge=0)
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        "fp32", description="of matrix products; fp16 needs a GPU"
+    )
+    device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps ...")
+    init: Path | None = Field(None, description="run whose weights to start from")
+    log_every: int = Field(50, ge=1, description="updates between lines of metrics.jsonl")
+    validate_every: int = Field(1000, ge=1, description="updates between validations and checkpoints")
+    validate_lines: int = Field(500, ge=0, description="dev lines to decode for BLEU; 0: loss only")
+    select: Literal["loss", "bleu", "exact"] = Field(
+        "loss", description="dev score that picks the best checkpoint"
+    )
+    patience: int = Field(0, ge=0, description="validations without a better score before stopping; 0: never")
+    keep: int = Field(5, ge=1, description="last checkpoints to keep")
+    average: int = Field(
+        0, ge=0, description="the finished model is the mean of the last N checkpoints; 0: the best"
+    )
+
+    @model_validator(mode="after")
+    def _selection_and_averages_can_be_had(self) -> Self:
+        if self.select != "loss" and not self.validate_lines:
+            raise ValueError(f"select = {self.select!r} needs validate_lines > 0")
+        if self.average > self.keep:
+            raise ValueError(f"average ({self.average}) must not exceed keep ({self.keep})")
+        return self
+
+
+class Recipe(Section):
+    """One experiment."""
+
+    run: Path = Field(description="folder for the trained model; default runs/NAME-OF-THE-RECIPE")
+    data: Data
+    text: Text = Text()
+    order: Order = Order()
+    model: Model = Model()
+    train: Train = Train()
+    decode: Decode = Decode()
+
+    @field_validator("run", mode="before")
+    @classmethod
+    def _run_is_a_path(cls, value: object) -> object:
+        if value == "":
+            raise ValueError("must not be empty")
+        return value
+
+    def path(self, path: Path) -> Path:
+        """A path of the recipe's, from its data root."""
+        return (self.data.root / path).expanduser()
+
+
+def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a TOML recipe, then apply `key=value` overrides with dotted keys."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such recipe; `anyorder init` writes one") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder; give the recipe, a .toml file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not valid TOML: {error}") from None
+    values.setdefault("run", str(Path("runs") / path.stem))
+    given_by = dict.fromkeys((_override(values, text) for text in overrides), "command line")
+    return checked(Recipe, values, origin=str(path), given_by=given_by)
+
+
+def checked(
+    kind: type[AnySection],
+    values: Mapping[str, Any],
+    *,
+    origin: str,
+    given_by: Mapping[str, str] | None = None,
+) -> AnySection:
+    """Build a section, or say in one line which key is wrong and what it may be."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        where = (given_by or {}).get(key, origin)
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise UserError(f"{where}: {_complaint(kind, key, first)}{more}") from None
+
+
+def _override(values: dict[str, Any], text: str) -> str:
+    """Put one `a.b=value` into nested values; the value is TOML, or else a bare string."""
+    key, equals, given = text.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise UserError(f"{text!r}: an override is written key=value, e.g. train.steps=1000")
+    try:
+        value = tomllib.loads(f"value = {given}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = given.strip()
+    *sections, name = key.split(".")
+    for section in sections:
+        inner = values.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise UserError(f"{text!r}: {section} is a value, not a section")
+        values = inner
+    values[name] = value
+    return key
+
+
+def _complaint(kind: type[Section], key: str, error: ErrorDetails) -> str:
+    given = json.dumps(error["input"], default=str)
+    given = given if len(given) <= 60 else given[:57] + "..."
+    match error["type"]:
+        case "extra_forbidden":
+            allowed = sorted(_keys_beside(kind, key))
+            near = difflib.get_close_matches(key.rpartition(".")[2], allowed, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            return f"{key} = {given}: no such key; {hint}allowed: {', '.join(allowed)}"
+        case "missing":
+            return f"{key}: missing"
+        case "value_error":
+            return f"{key or 'recipe'}: {error['ctx']['error']!s}"
+        case _:
+            message = error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+            return f"{key} = {given}: must be {message}"
+
+
+def _keys_beside(kind: type[BaseModel], key: str) -> Iterable[str]:
+    *sections, _ = key.split(".")
+    for section in sections:
+        annotation = kind.model_fields[section].annotation if section in kind.model_fields else None
+        inner = [part for part in (annotation, *get_args(annotation)) if isinstance(part, type)]
+        found = next((part for part in inner if issubclass(part, BaseModel)), None)
+        if found is None:
+            return []
+        kind = found
+    return kind.model_fields

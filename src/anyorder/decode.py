@@ -1,0 +1,300 @@
+"""Decoding: from a source to finished hypotheses, by beam search or by chance.
+
+Each step has a first and a second choice (word and gap, or gap and word). The searches differ in which
+pairs of choices they look at; everything else is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anyorder import config
+from anyorder.beam import DEAD, Beam, Hypothesis
+from anyorder.model import END, Indigo, Writing
+
+# S sentences under way, K hypotheses of each, B of them to go on with, R = S · K rows,
+# F first choices, C of them looked at, M second choices
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """What a step does to a beam: which hypotheses end, and the B best ways to go on."""
+
+    end_scores: Tensor  # (S, K), log p of ending
+    ends: Tensor  # (S, K), bool
+    parent: Tensor  # (S, B)
+    first: Tensor  # (S, B), and so are the others
+    second: Tensor
+    first_score: Tensor
+    second_score: Tensor
+    log_mass: Tensor  # DEAD where there was nothing more to choose
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Everything that a search may ask about the next step."""
+
+    model: Indigo
+    writing: Writing
+    state: Tensor  # (R, D), of the newest tokens
+    beam: Beam
+
+    def first_scores(self) -> Tensor:
+        """log p of all first choices, (S, K, F)."""
+        scores = self.model.first_log_probs(self.writing, self.state, self.beam.places.flatten(0, 1))
+        return scores.unflatten(0, self.beam.log_mass.shape)
+
+    def second_scores(self, first: Tensor) -> Tensor:
+        """log p of all second choices after these first ones. first: (S, K, C); returns (S, K, C, M)."""
+        places = self.beam.places.flatten(0, 1)
+        scores = self.model.second_log_probs(self.writing, self.state, places, first.flatten(0, 1))
+        return scores.unflatten(0, self.beam.log_mass.shape)
+
+
+@torch.inference_mode()
+def decode(
+    model: Indigo,
+    source: Tensor,
+    mask: Tensor,
+    *,
+    settings: config.Decode,
+    limits: Tensor,
+    lines: Sequence[int] | None = None,
+) -> list[list[Hypothesis]]:
+    """The best hypotheses of each source, best first.
+
+    source, mask: as `Indigo.encode` takes them; limits: (sources,), most tokens to write. Sampling depends
+    on the seed and on each source's number in `lines`, not on what else is in the batch.
+    """
+    sampling = settings.search == "sample"
+    width = settings.n_best if sampling else settings.beam
+    chance = _draws(settings, lines or range(len(source)), limits) if sampling else None
+    found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
+    writing = model.start(model.encode(source, mask))
+    beam = Beam.start(len(source), hypotheses=width if sampling else 1, device=source.device)
+    newest = beam.words
+    while len(beam.sentences):
+        state = model.advance(writing, newest.flatten(0, 1), beam.places.flatten(0, 1))
+        moment = Moment(model, writing, state, beam)
+        if chance is not None:
+            step = sample(moment, chance[beam.sentences, beam.length].to(state.device), settings)
+        elif settings.search == "joint":
+            step = search_joint(moment, width)
+        else:
+            step = search_two_step(moment, width)
+        full = beam.length >= limits.to(beam.sentences.device)[beam.sentences]
+        _collect(model, beam, step, full=full, found=found)
+        enough = torch.tensor([len(found[i]) >= width for i in beam.sentences.tolist()], device=full.device)
+        beam = _go_on(model, writing, beam, step, done=full | enough, merge=settings.merge_partial)
+        newest = beam.words[..., -1:]
+    return [ranked(hypotheses, settings) for hypotheses in found]
+
+
+# --- searches ---
+
+
+def search_two_step(moment: Moment, width: int) -> Expansion:
+    """The paper's: the B best first choices overall, then all second ones of these, then the B best."""
+    first_scores = moment.first_scores()
+    top, first = first_scores.topk(min(width, first_scores.shape[2]), dim=2)  # (S, K, C)
+    mass = moment.beam.log_mass[..., None] + top
+    kept = _best(mass, width)
+    return _expand(
+        moment, first_scores, first, mass.masked_fill(~kept, DEAD), width, ends=kept & (first == END)
+    )
+
+
+def search_joint(moment: Moment, width: int) -> Expansion:
+    """The B best pairs of choices, exactly.
+
+    log p(second) ≤ 0, so a first choice bounds all pairs with it: more of them are looked at until the best
+    one left out can't reach the B found.
+    """
+    first_scores = moment.first_scores()
+    looked_at = 2 * width
+    while True:
+        looked_at = min(looked_at, first_scores.shape[2])
+        top, first = first_scores.topk(looked_at, dim=2)
+        mass = moment.beam.log_mass[..., None] + top  # (S, K, C)
+        expansion = _expand(moment, first_scores, first, mass, width, ends=first == END)
+        worst = expansion.log_mass[:, -1] if expansion.log_mass.shape[1] == width else mass.new_tensor(DEAD)
+        left_out = mass[..., -1].amax(dim=1)
+        if looked_at == first_scores.shape[2] or bool((left_out <= worst).all()):
+            break
+        looked_at *= 2
+    # Ending counts among the B best like any pair.
+    end_mass = moment.beam.log_mass + expansion.end_scores
+    among_best = _best(torch.cat([expansion.log_mass, end_mass], dim=1), width)[
+        :, expansion.log_mass.shape[1] :
+    ]
+    return replace(expansion, ends=expansion.ends & among_best)
+
+
+def _expand(
+    moment: Moment, first_scores: Tensor, first: Tensor, mass: Tensor, width: int, *, ends: Tensor
+) -> Expansion:
+    """The B best pairs with these first choices. first, mass, ends: (S, K, C)."""
+    second_scores = moment.second_scores(first)  # (S, K, C, M)
+    pairs = (mass.masked_fill(first == END, DEAD)[..., None] + second_scores).flatten(1)
+    log_mass, chosen = pairs.topk(min(width, pairs.shape[1]), dim=1)  # (S, B)
+    choices, seconds = second_scores.shape[2:]
+    return Expansion(
+        end_scores=first_scores[..., END],
+        ends=ends.any(dim=2) & (moment.beam.log_mass > DEAD),
+        parent=chosen // (choices * seconds),
+        first=first.flatten(1).gather(1, chosen // seconds),
+        second=chosen % seconds,
+        first_score=first_scores.gather(2, first).flatten(1).gather(1, chosen // seconds),
+        second_score=second_scores.flatten(1).gather(1, chosen),
+        log_mass=log_mass,
+    )
+
+
+def _best(scores: Tensor, width: int) -> Tensor:
+    """True for the best of each sentence. scores: (S, ...); returns the same shape."""
+    flat = scores.flatten(1)
+    best = flat.topk(min(width, flat.shape[1]), dim=1).indices
+    return torch.zeros_like(flat, dtype=torch.bool).scatter_(1, best, True).view_as(scores)
+
+
+def sample(moment: Moment, chance: Tensor, settings: config.Decode) -> Expansion:
+    """Each hypothesis goes its own way. chance: (S, K, 2), uniform in [0, 1)."""
+    model, beam = moment.model, moment.beam
+    first_scores = moment.first_scores()
+    first = draw(
+        first_scores if model.position_first else shortlisted(first_scores, settings),
+        chance[..., 0],
+        temperature=settings.temperature,
+    )
+    second_scores = moment.second_scores(first[..., None]).squeeze(2)  # (S, K, M)
+    second = draw(
+        shortlisted(second_scores, settings) if model.position_first else second_scores,
+        chance[..., 1],
+        temperature=settings.temperature,
+    )
+    first_score = first_scores.gather(2, first[..., None]).squeeze(2)
+    second_score = second_scores.gather(2, second[..., None]).squeeze(2)
+    ends = (first == END) & (beam.log_mass > DEAD)
+    log_mass = (beam.log_mass + first_score + second_score).masked_fill(first == END, DEAD)
+    parent = torch.arange(first.shape[1], device=first.device).expand_as(first)
+    return Expansion(
+        end_scores=first_scores[..., END],
+        ends=ends,
+        parent=parent,
+        first=first,
+        second=second,
+        first_score=first_score,
+        second_score=second_score,
+        log_mass=log_mass,
+    )
+
+
+def shortlisted(scores: Tensor, settings: config.Decode) -> Tensor:
+    """Only the best words stay possible: the top k, the fewest that make up p. scores: (..., V), log p."""
+    if settings.top_k:
+        worst = scores.topk(min(settings.top_k, scores.shape[-1]), dim=-1).values[..., -1:]
+        scores = scores.masked_fill(scores < worst, DEAD)
+    if settings.top_p < 1:
+        falling, words = (scores / settings.temperature).softmax(dim=-1).sort(dim=-1, descending=True)
+        before = falling.cumsum(dim=-1) - falling  # the word that crosses p still counts
+        unlikely = torch.zeros_like(before, dtype=torch.bool).scatter_(-1, words, before >= settings.top_p)
+        scores = scores.masked_fill(unlikely, DEAD)
+    return scores
+
+
+def draw(scores: Tensor, chance: Tensor, *, temperature: float) -> Tensor:
+    """One index each, by inverting the cumulated probabilities. scores: (..., V), log p; chance: (...)."""
+    cumulated = (scores / temperature).softmax(dim=-1).cumsum(dim=-1)
+    wanted = chance[..., None] * cumulated[..., -1:]
+    return torch.searchsorted(cumulated, wanted, right=True).squeeze(-1).clamp(max=scores.shape[-1] - 1)
+
+
+def _draws(settings: config.Decode, lines: Sequence[int], limits: Tensor) -> Tensor:
+    """A uniform number for each line, step, sample and choice, (lines, steps, K, 2)."""
+    steps = int(limits.max()) + 1
+    shape = (steps, settings.n_best, 2)
+    drawn = [np.random.default_rng([settings.seed, line]).random(shape, dtype=np.float32) for line in lines]
+    return torch.from_numpy(np.stack(drawn))
+
+
+# --- between the steps ---
+
+
+def _collect(
+    model: Indigo, beam: Beam, step: Expansion, *, full: Tensor, found: list[list[Hypothesis]]
+) -> None:
+    """Take what ends here out of the beam, and what may not grow any more."""
+    cut = full[:, None] & ~step.ends & (beam.log_mass > DEAD)
+    sentences = beam.sentences.tolist()
+    for sentence, row in step.ends.nonzero().tolist():
+        end = float(step.end_scores[sentence, row])
+        end_kind = "end_gap_score" if model.position_first else "end_word_score"
+        mass = float(beam.log_mass[sentence, row]) + end
+        found[sentences[sentence]].append(beam.hypothesis(sentence, row, log_mass=mass, **{end_kind: end}))
+    for sentence, row in cut.nonzero().tolist():
+        mass = float(beam.log_mass[sentence, row])
+        found[sentences[sentence]].append(beam.hypothesis(sentence, row, log_mass=mass))
+
+
+def _go_on(
+    model: Indigo, writing: Writing, beam: Beam, step: Expansion, *, done: Tensor, merge: bool
+) -> Beam:
+    """The beam one token later; sentences that are done leave it."""
+    word, gap = model.word_and_gap(step.first, step.second)
+    scores = (
+        (step.second_score, step.first_score)
+        if model.position_first
+        else (step.first_score, step.second_score)
+    )
+    grown = beam.grow(
+        parent=step.parent,
+        word=word,
+        gap=gap.clamp(min=0),  # what ended has no gap, and its row is dead
+        word_score=scores[0],
+        gap_score=scores[1],
+        log_mass=step.log_mass,
+    )
+    if merge:
+        grown = grown.merged()
+    done = done | (grown.log_mass == DEAD).all(dim=1)
+    staying = (~done).nonzero().squeeze(1)
+    rows_before = beam.log_mass.shape[1]
+    rows = (staying[:, None] * rows_before + step.parent[staying]).flatten()
+    if len(staying) == 0:
+        return grown.keep(staying)
+    if bool(done.any()):
+        writing.select(rows, staying)
+        return grown.keep(staying)
+    if not torch.equal(rows, torch.arange(beam.log_mass.numel(), device=rows.device)):
+        writing.select(rows)
+    return grown
+
+
+def ranked(hypotheses: list[Hypothesis], settings: config.Decode) -> list[Hypothesis]:
+    """Best first: the finished before the cut, then by log p / steps ** length_penalty."""
+    if settings.merge:
+        hypotheses = _merged(hypotheses)
+    scored = [
+        replace(one, score=one.log_mass / max(1, len(one.tokens) + one.finished) ** settings.length_penalty)
+        for one in hypotheses
+    ]
+    return sorted(scored, key=lambda one: (not one.finished, -one.score))[: settings.n_best]
+
+
+def _merged(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """One for each sentence, in its likeliest order, with the probability of all its orders found."""
+    groups: dict[tuple[bool, tuple[int, ...]], list[Hypothesis]] = {}
+    for one in hypotheses:
+        groups.setdefault((one.finished, one.sentence), []).append(one)
+    return [
+        replace(
+            max(group, key=lambda one: one.log_prob),
+            log_mass=float(np.logaddexp.reduce([o.log_mass for o in group])),
+        )
+        for group in groups.values()
+    ]

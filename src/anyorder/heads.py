@@ -1,0 +1,101 @@
+"""What is predicted from the state of the last written token: the next word and the gap that it goes into.
+
+Every written token offers two keys, one for its left and one for its right side, so each gap has two names.
+Its probability is the sum of both: loss, search and decoding know gaps, never single keys.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from anyorder.insertion import legal_keys
+from anyorder.tokens import EOD
+
+# R rows (sentences, beams or training steps), n tokens on the canvas, D width, V words, G gaps asked for
+
+NEVER = float("-inf")
+
+
+class GapKeys(NamedTuple):
+    """Both keys of each written token, (R, n, D) each."""
+
+    left: Tensor
+    right: Tensor
+
+
+class WordHead(nn.Module):
+    """p(word): the projected state against the output embedding (Eq. 8).
+
+    `<pad>`, `<s>` and `</s>` are not words: the ids before `first` have no score at all.
+    """
+
+    def __init__(self, *, width: int, first: int) -> None:
+        super().__init__()
+        self.first = first
+        self.project = nn.Linear(width, width, bias=False)  # F
+
+    def forward(self, states: Tensor, embedding: Tensor, *, hint: Tensor | None = None) -> Tensor:
+        """states, hint: (..., D); embedding: (ids, D); returns (..., V), counted from the first word on."""
+        query = self.project(states)
+        if hint is not None:
+            query = query + hint
+        return torch.matmul(query, embedding[self.first :].mT)
+
+
+class GapHead(nn.Module):
+    """p(gap): a pointer to one side of a written token (Eq. 9), summed over a gap's two names.
+
+    With `finish`, there is one more key, a learned one, that ends the sentence instead.
+    """
+
+    def __init__(self, *, width: int, finish: bool) -> None:
+        super().__init__()
+        self.scale = width**-0.5
+        self.project = nn.Linear(width, width, bias=False)  # E
+        self.keys = nn.Linear(width, 2 * width, bias=False)  # C and D
+        self.finish = nn.Parameter(torch.randn(width) * self.scale) if finish else None
+
+    def keys_of(self, states: Tensor) -> GapKeys:
+        """states: (..., n, D)."""
+        left, right = self.keys(states).chunk(2, dim=-1)
+        return GapKeys(left, right)
+
+    def logits(self, query: Tensor, keys: GapKeys, *, blocked: Tensor | None = None) -> Tensor:
+        """Of every key, -inf for those that name no gap.
+
+        query: (R, Q, D); keys: (R, n, D); blocked: broadcast to (R, Q, n); returns (R, Q, 2, n).
+        """
+        both = torch.stack([torch.matmul(query, key.mT) for key in keys], dim=2) * self.scale
+        illegal = ~legal_keys(both.shape[-1], device=both.device)
+        if blocked is not None:
+            illegal = illegal | blocked[..., None, :]
+        return both.masked_fill(illegal, NEVER)
+
+    def normaliser(self, logits: Tensor, query: Tensor) -> Tensor:
+        """Log of the sum over all keys, `finish` among them. logits: (R, Q, 2, n); returns (R, Q)."""
+        total = logits.flatten(-2).logsumexp(dim=-1)
+        if self.finish is None:
+            return total
+        return torch.logaddexp(total, self.finish_logit(query))
+
+    def finish_logit(self, query: Tensor) -> Tensor:
+        """query: (R, Q, D); returns (R, Q)."""
+        assert self.finish is not None
+        return torch.matmul(query, self.finish) * self.scale
+
+    @staticmethod
+    def pick(logits: Tensor, *, left: Tensor, right: Tensor) -> Tensor:
+        """Log of the unnormalised probability of gaps, given by their neighbours.
+
+        logits: (R, Q, 2, n); left, right: (R, Q, G), tokens; returns (R, Q, G).
+        """
+        left_side, right_side = logits.unbind(dim=2)
+        return torch.logaddexp(right_side.gather(-1, left), left_side.gather(-1, right))
+
+
+def first_word(*, position_first: bool) -> int:
+    """The lowest id that the word head scores: where the gap comes first, `finish` stands for `<eod>`."""
+    return EOD + 1 if position_first else EOD

@@ -1,0 +1,250 @@
+"""The Transformer's parts: attention that knows how two tokens relate, and pre-norm layers around it.
+
+A query's logit for a key is q · (k + A[r]), where r is how the two tokens relate. A (T, T, width) tensor of
+the vectors A[r] is never built: q · A has one value for each kind of relation, and `Relations` picks
+among these (for the three relations of the decoder, as a product with a one-hot that all layers share).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+# B batch, H heads, Q queries, K keys, D width, d = D / H width of a head, C kinds of relations
+
+
+@dataclass(frozen=True)
+class Relations:
+    """How each query relates to each key: one of C kinds, shared by all layers and heads."""
+
+    one_hot: Tensor  # (B, Q, C, K), or (1, Q, C, K) where all of the batch relate alike; float
+
+    @classmethod
+    def ternary(cls, relations: Tensor, *, dtype: torch.dtype) -> Relations:
+        """From the decoder's relations, (B, Q, K) with values -1, 0, +1."""
+        kinds = torch.arange(-1, 2, device=relations.device, dtype=relations.dtype)
+        return cls((relations[:, :, None, :] == kinds[:, None]).to(dtype))
+
+    @classmethod
+    def distances(cls, length: int, *, clip: int, device: torch.device, dtype: torch.dtype) -> Relations:
+        """Of a plain sequence: the distance i - j, clipped to ±clip."""
+        places = torch.arange(length, device=device)
+        distance = (places[:, None] - places[None, :]).clamp(-clip, clip)  # (Q, K)
+        kinds = torch.arange(-clip, clip + 1, device=device)
+        return cls((distance[None, :, None, :] == kinds[:, None]).to(dtype))
+
+    def bias(self, scores: Tensor) -> Tensor:
+        """Pick each pair's score. scores: (B, H, Q, C), q · A; returns (B, H, Q, K)."""
+        if (
+            self.one_hot.shape[0] == 1 and scores.shape[0] > 1
+        ):  # one picture for the batch: fold it into the heads
+            picked = torch.matmul(scores.permute(2, 0, 1, 3).flatten(1, 2), self.one_hot[0])  # (Q, B·H, K)
+            return picked.unflatten(1, scores.shape[:2]).permute(1, 2, 0, 3)
+        return torch.matmul(scores.transpose(1, 2), self.one_hot).transpose(1, 2)
+
+
+def split_heads(states: Tensor, heads: int) -> Tensor:
+    """(B, T, D) to (B, H, T, d)."""
+    return states.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def join_heads(states: Tensor) -> Tensor:
+    """(B, H, T, d) to (B, T, D)."""
+    return states.transpose(1, 2).flatten(2)
+
+
+class SelfAttention(nn.Module):
+    """Attention among the tokens of one sequence, with or without relations (Eq. 7)."""
+
+    def __init__(self, *, width: int, heads: int, kinds: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.scale = (width // heads) ** -0.5
+        self.project = nn.Linear(width, 3 * width)
+        self.output = nn.Linear(width, width)
+        self.dropout = nn.Dropout(dropout)
+        # A: a vector for each kind of relation and head; no kinds, no relations.
+        self.relation_keys = nn.Parameter(torch.empty(heads, kinds, width // heads)) if kinds else None
+        if self.relation_keys is not None:
+            nn.init.normal_(self.relation_keys, std=width**-0.5)
+
+    def queries_keys_values(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """states: (B, T, D); returns three (B, H, T, d)."""
+        query, key, value = self.project(states).chunk(3, dim=-1)
+        return (
+            split_heads(query * self.scale, self.heads),
+            split_heads(key, self.heads),
+            split_heads(value, self.heads),
+        )
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        relations: Relations | None,
+        blocked: Tensor | None,
+    ) -> Tensor:
+        """query: (B, H, Q, d); key, value: (B, H, K, d); blocked: broadcast to (B, H, Q, K).
+
+        Returns (B, Q, D).
+        """
+        logits = torch.matmul(query, key.mT)  # (B, H, Q, K)
+        if self.relation_keys is not None:
+            assert relations is not None
+            logits = logits + relations.bias(torch.matmul(query, self.relation_keys.mT))
+        if blocked is not None:
+            logits = logits.masked_fill(blocked, float("-inf"))
+        weights = self.dropout(logits.softmax(dim=-1))
+        return self.output(join_heads(torch.matmul(weights, value)))
+
+    def forward(self, states: Tensor, *, relations: Relations | None, blocked: Tensor | None) -> Tensor:
+        """states: (B, T, D); blocked: broadcast to (B, H, T, T), True where a query must not look."""
+        query, key, value = self.queries_keys_values(states)
+        return self.attend(query, key, value, relations=relations, blocked=blocked)
+
+
+class CrossAttention(nn.Module):
+    """Attention from the tokens written to the source."""
+
+    def __init__(self, *, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        self.query = nn.Linear(width, width)
+        self.project = nn.Linear(width, 2 * width)
+        self.output = nn.Linear(width, width)
+
+    def keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Computed once a source. source: (B, S, D); returns two (B, H, S, d)."""
+        key, value = self.project(source).chunk(2, dim=-1)
+        return split_heads(key, self.heads), split_heads(value, self.heads)
+
+    def forward(self, states: Tensor, key: Tensor, value: Tensor, *, visible: Tensor) -> Tensor:
+        """states: (B, Q, D); key, value: (B, H, S, d); visible: (B, 1, 1, S)."""
+        attended = nn.functional.scaled_dot_product_attention(
+            split_heads(self.query(states), self.heads),
+            key,
+            value,
+            attn_mask=visible,
+            dropout_p=self.dropout if self.training else 0.0,
+        )
+        return self.output(join_heads(attended))
+
+
+class FeedForward(nn.Sequential):
+    """Two linear maps and a ReLU."""
+
+    def __init__(self, *, width: int, hidden: int, dropout: float) -> None:
+        super().__init__(nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, width))
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and a feed-forward part, each normalised at its entry."""
+
+    def __init__(self, *, width: int, hidden: int, heads: int, kinds: int, dropout: float) -> None:
+        super().__init__()
+        self.attention = SelfAttention(width=width, heads=heads, kinds=kinds, dropout=dropout)
+        self.attention_norm = nn.LayerNorm(width)
+        self.feed_forward = FeedForward(width=width, hidden=hidden, dropout=dropout)
+        self.feed_forward_norm = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, states: Tensor, *, relations: Relations | None, blocked: Tensor) -> Tensor:
+        """states: (B, S, D); blocked: (B, 1, 1, S)."""
+        attended = self.attention(self.attention_norm(states), relations=relations, blocked=blocked)
+        states = states + self.dropout(attended)
+        return states + self.dropout(self.feed_forward(self.feed_forward_norm(states)))
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention over what is written, attention to the source, and a feed-forward part."""
+
+    def __init__(self, *, width: int, hidden: int, heads: int, kinds: int, dropout: float) -> None:
+        super().__init__()
+        self.attention = SelfAttention(width=width, heads=heads, kinds=kinds, dropout=dropout)
+        self.attention_norm = nn.LayerNorm(width)
+        self.cross = CrossAttention(width=width, heads=heads, dropout=dropout)
+        self.cross_norm = nn.LayerNorm(width)
+        self.feed_forward = FeedForward(width=width, hidden=hidden, dropout=dropout)
+        self.feed_forward_norm = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        states: Tensor,
+        *,
+        relations: Relations | None,
+        blocked: Tensor | None,
+        source: SourceKeys,
+        past: Past | None = None,
+    ) -> Tensor:
+        """states: (R, Q, D), R a multiple of the B sources: the rows of one source lie side by side.
+
+        With a past, the states are those of the newest tokens only, and K counts the earlier ones too.
+        relations: of (R, Q, K); blocked: broadcast to (R, H, Q, K).
+        """
+        query, key, value = self.attention.queries_keys_values(self.attention_norm(states))
+        if past is not None:
+            key, value = past.append(key, value)
+        attended = self.attention.attend(query, key, value, relations=relations, blocked=blocked)
+        states = states + self.dropout(attended)
+
+        # All rows of a source are queries of one attention, so its keys are never copied for a beam.
+        rows = self.cross_norm(states).reshape(len(source.key), -1, states.shape[-1])  # (B, R / B · Q, D)
+        attended = self.cross(rows, source.key, source.value, visible=source.visible)
+        states = states + self.dropout(attended.reshape(states.shape))
+        return states + self.dropout(self.feed_forward(self.feed_forward_norm(states)))
+
+
+@dataclass(frozen=True)
+class SourceKeys:
+    """A layer's view of the source, computed once a sentence."""
+
+    key: Tensor  # (B, H, S, d)
+    value: Tensor  # (B, H, S, d)
+    visible: Tensor  # (B, 1, 1, S), bool
+
+    def select(self, sources: Tensor) -> SourceKeys:
+        """Those of some sources."""
+        return SourceKeys(self.key[sources], self.value[sources], self.visible[sources])
+
+
+class Past:
+    """A layer's keys and values of the tokens written so far: room is made ahead, nothing is recomputed."""
+
+    def __init__(self) -> None:
+        self.key: Tensor | None = None  # (R, H, room, d)
+        self.value: Tensor | None = None
+        self.length = 0
+
+    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Add the newest, (R, H, Q, d) each; returns all of them, (R, H, K, d) each."""
+        start, self.length = self.length, self.length + key.shape[2]
+        self.key = with_room(self.key, key, used=start)
+        self.value = with_room(self.value, value, used=start)
+        self.key[:, :, start : self.length] = key
+        self.value[:, :, start : self.length] = value
+        return self.key[:, :, : self.length], self.value[:, :, : self.length]
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows, in this order."""
+        if self.key is not None and self.value is not None:
+            self.key = self.key.index_select(0, rows)
+            self.value = self.value.index_select(0, rows)
+
+
+def with_room(buffer: Tensor | None, newest: Tensor, *, used: int) -> Tensor:
+    """A buffer along dimension -2 that holds the used part and the newest; grown by half when it is full."""
+    needed = used + newest.shape[-2]
+    if buffer is not None and buffer.shape[-2] >= needed:
+        return buffer
+    shape = list(newest.shape)
+    shape[-2] = max(16, needed + needed // 2)
+    grown = newest.new_empty(shape)
+    if buffer is not None:
+        grown[..., :used, :] = buffer[..., :used, :]
+    return grown

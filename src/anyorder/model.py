@@ -1,0 +1,286 @@
+"""Transformer-InDIGO: an encoder, a decoder over the tokens in the order they were written, and two heads.
+
+Learning runs the decoder over whole sequences (`states`), writing step by step with a cache (`start`,
+`advance`). Both go through the same layers: the relations of written tokens never change, so neither do
+their states.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from anyorder import config
+from anyorder.heads import GapHead, GapKeys, WordHead, first_word
+from anyorder.insertion import anchors, relations
+from anyorder.layers import DecoderLayer, EncoderLayer, Past, Relations, SourceKeys, with_room
+from anyorder.tokens import PAD
+
+# B sources, R rows (B × beams), S source vectors, N tokens written, D width, V words, C words asked for
+
+TERNARY = 3  # left of, itself, right of
+END = 0  # the first choice that ends a sentence: `<eod>`, or finishing instead of a gap
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the data decides about a model's size."""
+
+    vocabulary: int  # ids of source and target
+    target_vocabulary: int  # the first of them, which targets use
+    features: int = 0  # width of the source's feature vectors; 0: sources are tokens
+
+
+@dataclass(frozen=True)
+class Memory:
+    """An encoded source."""
+
+    states: Tensor  # (B, S, D)
+    mask: Tensor  # (B, S), bool: real, not padding
+
+
+class Writing:
+    """Everything known of the sentences under way, to write one more token at little cost.
+
+    Rows are sentences × beams, the beams of one sentence side by side.
+    """
+
+    def __init__(self, sources: list[SourceKeys]) -> None:
+        self.sources = sources  # one a layer
+        self.pasts = [Past() for _ in sources]
+        self.keys: GapKeys | None = None  # (R, room, D) each
+        self.length = 0
+
+    def append_keys(self, newest: GapKeys) -> None:
+        """newest: (R, m, D) each."""
+        start, self.length = self.length, self.length + newest.left.shape[1]
+        known = self.keys or (None, None)
+        buffers = [with_room(old, new, used=start) for old, new in zip(known, newest, strict=True)]
+        for buffer, new in zip(buffers, newest, strict=True):
+            buffer[:, start : self.length] = new
+        self.keys = GapKeys(*buffers)
+
+    @property
+    def gap_keys(self) -> GapKeys:
+        """Of the tokens written so far, (R, n, D) each."""
+        assert self.keys is not None
+        return GapKeys(*(key[:, : self.length] for key in self.keys))
+
+    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
+        """Go on with these rows, and with only these sentences where some have left."""
+        if sentences is not None:
+            self.sources = [source.select(sentences) for source in self.sources]
+        for past in self.pasts:
+            past.select(rows)
+        assert self.keys is not None
+        self.keys = GapKeys(*(key.index_select(0, rows) for key in self.keys))
+
+
+class Indigo(nn.Module):
+    """The network of the paper; see DESIGN and the formulas named in `layers` and `heads`."""
+
+    def __init__(self, settings: config.Model, shape: Shape) -> None:
+        super().__init__()
+        self.settings = settings
+        self.shape = shape
+        self.position_first = settings.first == "position"
+        width = settings.width
+        self.embed_target = _embedding(
+            shape.vocabulary if settings.share == "all" and not shape.features else shape.target_vocabulary,
+            width,
+        )
+        self.embed_source: nn.Module
+        if shape.features:
+            self.embed_source = nn.Linear(shape.features, width)
+        elif settings.share == "all":
+            self.embed_source = self.embed_target
+        else:
+            self.embed_source = _embedding(shape.vocabulary, width)
+        self.embed_output = (
+            _embedding(shape.target_vocabulary, width) if settings.share == "none" else self.embed_target
+        )
+        kinds = 2 * settings.clip + 1 if settings.encoder_positions == "relative" else 0
+        sizes = {"width": width, "hidden": settings.hidden, "heads": settings.heads}
+        self.encoder = nn.ModuleList(
+            EncoderLayer(**sizes, kinds=kinds, dropout=settings.dropout)
+            for _ in range(settings.encoder_layers)
+        )
+        self.encoder_norm = nn.LayerNorm(width)
+        self.decoder = nn.ModuleList(
+            DecoderLayer(**sizes, kinds=TERNARY, dropout=settings.dropout)
+            for _ in range(settings.decoder_layers)
+        )
+        self.decoder_norm = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(settings.dropout)
+        self.word_head = WordHead(width=width, first=first_word(position_first=self.position_first))
+        self.gap_head = GapHead(width=width, finish=self.position_first)
+        # Position first: what the word knows of the gap, from the gap's two keys.
+        self.gap_to_word = nn.Linear(width, width, bias=False) if self.position_first else None
+        self.apply(_initialise)
+
+    # --- source ---
+
+    def encode(self, source: Tensor, mask: Tensor) -> Memory:
+        """source: (B, S), token ids, or (B, S, features); mask: (B, S), bool, True where real."""
+        states = self.embed_source(source)
+        if not self.shape.features:
+            states = states * math.sqrt(self.settings.width)
+        if self.settings.encoder_positions == "sinusoidal":
+            states = states + sinusoids(source.shape[1], self.settings.width).to(states)
+        distances = None
+        if self.settings.encoder_positions == "relative":
+            distances = Relations.distances(
+                source.shape[1], clip=self.settings.clip, device=source.device, dtype=states.dtype
+            )
+        states = self.dropout(states)
+        blocked = ~mask[:, None, None, :]
+        for layer in self.encoder:
+            states = layer(states, relations=distances, blocked=blocked)
+        return Memory(states=self.encoder_norm(states), mask=mask)
+
+    def _source_keys(self, memory: Memory) -> list[SourceKeys]:
+        visible = memory.mask[:, None, None, :]
+        layers = cast("Sequence[DecoderLayer]", self.decoder)
+        pairs = (layer.cross.keys_values(memory.states) for layer in layers)
+        return [SourceKeys(key, value, visible) for key, value in pairs]
+
+    # --- learning: all steps at once ---
+
+    def states(self, memory: Memory, words: Tensor, slots: Tensor) -> Tensor:
+        """State of each token as it was written, knowing itself and the earlier ones.
+
+        words, slots: (B, N), in the order written, `<s>` and `</s>` first; returns (B, N, D).
+        """
+        length = words.shape[1]
+        later = torch.ones(length, length, dtype=torch.bool, device=words.device).triu(diagonal=1)
+        states = self._embed_words(words)
+        ternary = Relations.ternary(relations(slots), dtype=states.dtype)
+        for layer, source in zip(self.decoder, self._source_keys(memory), strict=True):
+            states = layer(states, relations=ternary, blocked=later, source=source)
+        return self.decoder_norm(states)
+
+    # --- writing: step by step ---
+
+    def start(self, memory: Memory) -> Writing:
+        """Nothing written yet, not even the boundaries."""
+        return Writing(self._source_keys(memory))
+
+    def advance(self, writing: Writing, words: Tensor, places: Tensor) -> Tensor:
+        """Add the newest words and return the state of the last one.
+
+        words: (R, m), the newest; places: (R, n), of all tokens including them; returns (R, D).
+        """
+        newest = words.shape[1]
+        rows = torch.sign(places[:, -newest:, None] - places[:, None, :])  # (R, m, n)
+        blocked = None
+        if newest > 1:
+            everything = torch.ones(newest, places.shape[1], dtype=torch.bool, device=words.device)
+            blocked = everything.triu(diagonal=places.shape[1] - newest + 1)
+        states = self._embed_words(words)
+        ternary = Relations.ternary(rows, dtype=states.dtype)
+        for layer, source, past in zip(self.decoder, writing.sources, writing.pasts, strict=True):
+            states = layer(states, relations=ternary, blocked=blocked, source=source, past=past)
+        states = self.decoder_norm(states)
+        writing.append_keys(self.gap_head.keys_of(states))
+        return states[:, -1]
+
+    # --- what comes next ---
+
+    def word_logits(self, states: Tensor, gap: Tensor | None = None) -> Tensor:
+        """states: (..., D); gap: (..., D), `gap_vector` where the position comes first; returns (..., V)."""
+        if self.gap_to_word is None:
+            return self.word_head(states, self.embed_output.weight)
+        assert gap is not None
+        return self.word_head(states, self.embed_output.weight, hint=self.gap_to_word(gap))
+
+    def gap_query(self, states: Tensor, words: Tensor | None) -> Tensor:
+        """states: broadcast to (..., D); words: (...), where the word comes first; returns (..., D)."""
+        query: Tensor = self.gap_head.project(states)
+        if self.position_first:
+            return query
+        assert words is not None
+        return query + self._scaled_embedding(words)
+
+    @staticmethod
+    def gap_vector(keys: GapKeys, *, left: Tensor, right: Tensor) -> Tensor:
+        """What a gap looks like from its neighbours: the sum of its two keys.
+
+        keys: (R, n, D) each; left, right: (R, G), tokens; returns (R, G, D).
+        """
+        width = keys.left.shape[-1]
+        left, right = (side[..., None].expand(-1, -1, width) for side in (left, right))
+        return keys.right.gather(1, left) + keys.left.gather(1, right)
+
+    # --- choosing a step: word first or position first, the end always among the first choices ---
+
+    def first_log_probs(self, writing: Writing, state: Tensor, places: Tensor) -> Tensor:
+        """log p of each first choice, END the first of them: the words, or finishing and all gaps.
+
+        state: (R, D); places: (R, n); returns (R, V) or (R, 1 + gaps).
+        """
+        if not self.position_first:
+            return self.word_logits(state).float().log_softmax(dim=-1)
+        query = self.gap_query(state[:, None], None)  # (R, 1, D)
+        gaps, normaliser = self._every_gap(writing, query, places)
+        finish = self.gap_head.finish_logit(query)
+        return (torch.cat([finish, gaps[:, 0]], dim=1) - normaliser).float()
+
+    def second_log_probs(self, writing: Writing, state: Tensor, places: Tensor, first: Tensor) -> Tensor:
+        """log p of each second choice after each of C first ones; meaningless after END.
+
+        first: (R, C), as counted by `first_log_probs`; returns (R, C, gaps) or (R, C, V).
+        """
+        if self.position_first:
+            left, right = (side.gather(1, (first - 1).clamp(min=0)) for side in anchors(places))
+            vectors = self.gap_vector(writing.gap_keys, left=left, right=right)  # (R, C, D)
+            return self.word_logits(state[:, None], vectors).float().log_softmax(dim=-1)
+        query = self.gap_query(state[:, None], first + self.word_head.first)  # (R, C, D)
+        gaps, normaliser = self._every_gap(writing, query, places)
+        return (gaps - normaliser[..., None]).float()
+
+    def word_and_gap(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        """What a first and a second choice mean: a word's id and a gap."""
+        if self.position_first:
+            return second + self.word_head.first, first - 1
+        return first + self.word_head.first, second
+
+    def _every_gap(self, writing: Writing, query: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """query: (R, C, D); returns unnormalised log p, (R, C, gaps), and its normaliser, (R, C)."""
+        logits = self.gap_head.logits(query, writing.gap_keys)  # (R, C, 2, n)
+        left, right = (side[:, None].expand(-1, query.shape[1], -1) for side in anchors(places))
+        return self.gap_head.pick(logits, left=left, right=right), self.gap_head.normaliser(logits, query)
+
+    # --- words in ---
+
+    def _embed_words(self, words: Tensor) -> Tensor:
+        return self.dropout(self._scaled_embedding(words))
+
+    def _scaled_embedding(self, words: Tensor) -> Tensor:
+        return self.embed_target(words) * math.sqrt(self.settings.width)
+
+
+def sinusoids(length: int, width: int) -> Tensor:
+    """Absolute positions as sines and cosines of falling frequency, (length, width)."""
+    place = torch.arange(length, dtype=torch.float32)[:, None]
+    frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float32) * (-math.log(10_000.0) / width))
+    return torch.stack([(place * frequency).sin(), (place * frequency).cos()], dim=2).flatten(1)
+
+
+def _embedding(size: int, width: int) -> nn.Embedding:
+    return nn.Embedding(size, width, padding_idx=PAD)
+
+
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.Embedding):
+        nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        with torch.no_grad():
+            module.weight[PAD].zero_()

@@ -1,0 +1,299 @@
+"""The demo's own corpus: small pictures of coloured shapes, and captions that say what is where.
+
+A picture is a 3 × 3 grid of cells; two or three of them hold a figure. Place and colour are jittered and the
+background is shaded and noisy, so it is a picture and not a code. The caption has no chance in it: what is said,
+and in which words, follows from the scene alone. The rules:
+
+- An object's size is said only if no other object of the scene has it.
+- Two equal figures are one plural: "two green squares are above a yellow ring".
+- The middle one of three figures in a row, column or diagonal "sits between" the others.
+- The corner of three figures is put in relation to its column first, then to its row.
+- Of two different figures, the one that comes first in COLOURS, SHAPES and SIZES is the subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+GRID, CELL = 3, 16
+SIDE = GRID * CELL
+
+# Names, and red, green and blue from 0 to 255.
+COLOURS = {
+    "red": (205, 35, 40),
+    "orange": (240, 130, 20),
+    "yellow": (235, 210, 40),
+    "green": (40, 150, 60),
+    "blue": (40, 90, 210),
+    "purple": (130, 50, 170),
+    "black": (30, 30, 35),
+}
+SHAPES = {
+    "circle": "circles",
+    "square": "squares",
+    "triangle": "triangles",
+    "star": "stars",
+    "ring": "rings",
+    "cross": "crosses",
+}
+SIZES = {"large": 6.9, "small": 4.3}  # radius in pixels
+
+# Pixels become features of mean about 0 and variance about 1: measured on many pictures, then fixed.
+PIXEL_MEAN, PIXEL_SPREAD = 208.0, 40.0
+
+
+@dataclass(frozen=True, order=True)
+class Figure:
+    """A shape in a cell of the grid, rows and columns counted from the top left."""
+
+    row: int
+    column: int
+    colour: str
+    shape: str
+    size: str
+
+    @property
+    def look(self) -> tuple[str, str, str]:
+        """What it is, wherever it stands."""
+        return self.colour, self.shape, self.size
+
+
+Scene = tuple[Figure, ...]  # from the top left on, so that equal scenes compare equal
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """Scenes that all differ, with their pictures and captions."""
+
+    contents: list[Scene]
+    pictures: NDArray[np.uint8]  # (count, SIDE, SIDE, 3)
+    captions: list[str]
+
+    def __len__(self) -> int:
+        return len(self.contents)
+
+    def split(self, *, held_out: int) -> tuple[Self, Self]:
+        """All but the last `held_out` scenes, and those: no scene is in both."""
+        cut = len(self) - held_out
+        return self._part(slice(cut)), self._part(slice(cut, None))
+
+    def _part(self, which: slice) -> Self:
+        return replace(
+            self,
+            contents=self.contents[which],
+            pictures=self.pictures[which],
+            captions=self.captions[which],
+        )
+
+
+def draw_scenes(count: int, seed: int) -> Scenes:
+    """As many different scenes as asked for, the same ones for the same seed."""
+    random = np.random.default_rng(seed)
+    captions: dict[Scene, str] = {}
+    while len(captions) < count:
+        scene = _random_scene(random)
+        sentence = caption(scene)
+        if sentence is not None:
+            captions[scene] = sentence
+    contents = list(captions)
+    return Scenes(contents=contents, pictures=_paint(contents, random), captions=list(captions.values()))
+
+
+def patches(pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """The grid of features that a model reads: every cell's pixels as one vector, row by row.
+
+    pictures: (count, SIDE, SIDE, 3); returns (count, GRID², CELL² · 3).
+    """
+    cells = pictures.reshape(-1, GRID, CELL, GRID, CELL, 3).swapaxes(2, 3)
+    features = cells.reshape(-1, GRID * GRID, CELL * CELL * 3).astype(np.float32)
+    return (features - np.float32(PIXEL_MEAN)) / np.float32(PIXEL_SPREAD)
+
+
+# Captions
+
+
+def caption(scene: Scene) -> str | None:
+    """What is where, in one English sentence; None if no simple sentence says it."""
+    match _groups(scene):
+        case [[one], [other]]:
+            return _related([one], other, scene)
+        case [[one, twin], [other]] | [[other], [one, twin]]:
+            if _is_between(other, one, twin):
+                return f"{_noun([other], scene)} sits between {_noun([one, twin], scene)}"
+            return _related([one, twin], other, scene)
+        case [[_], [_], [_]]:
+            return _caption_of_three(scene)
+    return None
+
+
+def _groups(scene: Scene) -> list[list[Figure]]:
+    """The figures by their look, in the order of COLOURS, SHAPES and SIZES; equal ones together."""
+    ranks = [list(names) for names in (COLOURS, SHAPES, SIZES)]
+    looks = {figure.look for figure in scene}
+    in_order = sorted(
+        looks, key=lambda look: [rank.index(name) for rank, name in zip(ranks, look, strict=True)]
+    )
+    return [[figure for figure in scene if figure.look == look] for look in in_order]
+
+
+def _caption_of_three(scene: Scene) -> str | None:
+    for figure in scene:
+        first, second = (other for other in scene if other != figure)
+        subject = _noun([figure], scene)
+        if _is_between(figure, first, second):
+            return f"{subject} sits between {_noun([first], scene)} and {_noun([second], scene)}"
+        for stacked, beside in ((first, second), (second, first)):
+            if stacked.column == figure.column and beside.row == figure.row:
+                vertical = f"{_relation([figure], stacked)} {_noun([stacked], scene)}"
+                horizontal = f"{_relation([figure], beside)} {_noun([beside], scene)}"
+                return f"{subject} is {vertical} and {horizontal}"
+    return None
+
+
+def _related(subjects: Sequence[Figure], other: Figure, scene: Scene) -> str | None:
+    relation = _relation(subjects, other)
+    verb = "is" if len(subjects) == 1 else "are"
+    return f"{_noun(subjects, scene)} {verb} {relation} {_noun([other], scene)}" if relation else None
+
+
+def _relation(subjects: Sequence[Figure], other: Figure) -> str:
+    """Where all the subjects stand, seen from the other figure; empty if they share no direction."""
+    directions = []
+    if all(figure.row < other.row for figure in subjects):
+        directions.append("above")
+    if all(figure.row > other.row for figure in subjects):
+        directions.append("below")
+    if all(figure.column < other.column for figure in subjects):
+        directions.append("left of")
+    if all(figure.column > other.column for figure in subjects):
+        directions.append("right of")
+    return " and ".join(directions)
+
+
+def _is_between(middle: Figure, first: Figure, second: Figure) -> bool:
+    """Whether three figures fill a row, a column or a diagonal, the first one in the middle."""
+    return 2 * middle.row == first.row + second.row and 2 * middle.column == first.column + second.column
+
+
+def _noun(figures: Sequence[Figure], scene: Scene) -> str:
+    """One figure or several equal ones, named: "a small red star", "two rings"."""
+    colour, shape, size = figures[0].look
+    has_own_size = sum(figure.size == size for figure in scene) == 1
+    words = [size, colour] if has_own_size else [colour]
+    if len(figures) > 1:
+        return " ".join(["two", *words, SHAPES[shape]])
+    article = "an" if words[0][0] in "aeiou" else "a"
+    return " ".join([article, *words, shape])
+
+
+# Scenes and pixels. M figures
+
+
+def _random_scene(random: np.random.Generator) -> Scene:
+    count = int(random.integers(2, 4))
+    cells = [divmod(int(cell), GRID) for cell in random.permutation(GRID * GRID)[:count]]
+    looks = [[_pick(names, random) for names in (COLOURS, SHAPES, SIZES)] for _ in cells]
+    # By chance alone, hardly any two figures would be equal.
+    if count == 3 and random.random() < 0.4:
+        looks[1] = looks[0]
+    return tuple(sorted(Figure(*cell, *look) for cell, look in zip(cells, looks, strict=True)))
+
+
+def _pick(names: Iterable[str], random: np.random.Generator) -> str:
+    choices = list(names)
+    return choices[random.integers(len(choices))]
+
+
+def _paint(contents: Sequence[Scene], random: np.random.Generator) -> NDArray[np.uint8]:
+    canvas = _backgrounds(len(contents), random)
+    cells = canvas.reshape(-1, GRID, CELL, GRID, CELL, 3)  # a view: painting a cell paints the canvas
+    for shape, outline in _OUTLINES.items():
+        found = [
+            (number, figure)
+            for number, scene in enumerate(contents)
+            for figure in scene
+            if figure.shape == shape
+        ]
+        numbers = [number for number, _ in found]
+        rows = [figure.row for _, figure in found]
+        columns = [figure.column for _, figure in found]
+        coverage = _coverage(outline, [SIZES[figure.size] for _, figure in found], random)
+        colours = np.array([COLOURS[figure.colour] for _, figure in found], dtype=np.float32).reshape(-1, 3)
+        colours += random.normal(scale=9, size=colours.shape)
+        below = cells[numbers, rows, :, columns]  # (M, CELL, CELL, 3)
+        cells[numbers, rows, :, columns] = below + coverage * (colours[:, None, None] - below)
+    canvas += 5 * random.standard_normal(canvas.shape, dtype=np.float32)
+    return np.clip(canvas, 0, 255, out=canvas).astype(np.uint8)
+
+
+def _backgrounds(count: int, random: np.random.Generator) -> NDArray[np.float32]:
+    """Pale grounds, each with its own tone and a shade that runs across it in its own direction."""
+    tone = random.uniform(215, 240, size=(count, 1, 1, 3))
+    slope = random.uniform(-12, 12, size=(2, count, 1, 1, 1))
+    across = np.linspace(-1, 1, SIDE)
+    grounds = tone + slope[0] * across[:, None, None] + slope[1] * across[None, :, None]
+    return grounds.astype(np.float32)
+
+
+Pixels = NDArray[np.float64]  # (M, CELL, CELL)
+Outline = Callable[[Pixels, Pixels, Pixels], Pixels]
+
+
+def _coverage(outline: Outline, radii: Sequence[float], random: np.random.Generator) -> NDArray[np.float32]:
+    """How much of every pixel the figure covers, (M, CELL, CELL, 1): soft edges, off the middle by a pixel or less."""
+    radius = np.array(radii).reshape(-1, 1, 1)
+    shift = random.uniform(-1, 1, size=(2, len(radii), 1, 1))
+    axis = np.arange(CELL) - (CELL - 1) / 2
+    distance = outline(axis[None, None, :] + shift[0], axis[None, :, None] + shift[1], radius)
+    return np.clip(0.5 - distance, 0, 1)[..., None].astype(np.float32)
+
+
+# Signed distances from a shape's edge, negative inside. x to the right, y down, (M, CELL, CELL); r (M, 1, 1).
+
+
+def _circle(x: Pixels, y: Pixels, r: Pixels) -> Pixels:
+    return np.hypot(x, y) - r
+
+
+def _square(x: Pixels, y: Pixels, r: Pixels) -> Pixels:
+    return np.maximum(abs(x), abs(y)) - 0.85 * r
+
+
+def _triangle(x: Pixels, y: Pixels, r: Pixels) -> Pixels:
+    slanted = (np.sqrt(3) * abs(x) - y) / 2
+    return np.maximum(slanted - 0.6 * r, y - 0.8 * r)
+
+
+def _star(x: Pixels, y: Pixels, r: Pixels) -> Pixels:
+    # All ten half-points are one, mirrored: fold the plane until an edge runs from the tip to the notch.
+    tip_angle = 2 * np.pi / 5
+    angle = np.abs((np.arctan2(x, -y) + tip_angle / 2) % tip_angle - tip_angle / 2)
+    along, aside = np.hypot(x, y) * np.cos(angle), np.hypot(x, y) * np.sin(angle)
+    tip, notch = 1.1 * r, 0.45 * r
+    notch_along, notch_aside = notch * np.cos(tip_angle / 2), notch * np.sin(tip_angle / 2)
+    normal = np.hypot(tip - notch_along, notch_aside)
+    return ((along - tip) * notch_aside + aside * (tip - notch_along)) / normal
+
+
+def _ring(x: Pixels, y: Pixels, r: Pixels) -> Pixels:
+    return abs(np.hypot(x, y) - 0.78 * r) - 0.22 * r
+
+
+def _cross(x: Pixels, y: Pixels, r: Pixels) -> Pixels:
+    longer, shorter = np.maximum(abs(x), abs(y)), np.minimum(abs(x), abs(y))
+    return np.maximum(longer - r, shorter - 0.28 * r)
+
+
+_OUTLINES: dict[str, Outline] = {
+    "circle": _circle,
+    "square": _square,
+    "triangle": _triangle,
+    "star": _star,
+    "ring": _ring,
+    "cross": _cross,
+}

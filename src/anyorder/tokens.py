@@ -1,0 +1,370 @@
+"""Text, words and token ids: one vocabulary for both sides.
+
+A line is split into words by its side's rules, and words become ids: byte-pair pieces, or whole words.
+`tokenizer.json` (Hugging Face's format) holds the vocabulary; the rules of splitting and the size of the
+target's part of the vocabulary belong to the run's `config.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import sacremoses
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from anyorder.config import Side, Text
+from anyorder.errors import UserError
+
+# The model's word head relies on this order: it scores the ids from EOD on, or from UNK on where another head
+# decides when to finish. So what is never predicted comes first, and UNK comes after EOD.
+PAD, BOS, EOS, EOD, UNK = range(5)
+SPECIALS = ("<pad>", "<s>", "</s>", "<eod>", "<unk>")
+
+FILE_NAME = "tokenizer.json"
+SideName = Literal["source", "target"]
+
+_END_OF_WORD = "</w>"
+_GOES_ON = "·"
+
+
+@dataclass(frozen=True)
+class Splitter:
+    """One side's way from text to words and back."""
+
+    split: Callable[[str], list[str]]
+    join: Callable[[Sequence[str]], str]
+
+
+def splitter(side: Side) -> Splitter:
+    """The rules that a side of the recipe asks for."""
+    rules = _SPLITTERS[side.split](side.language)
+    if not side.lowercase:
+        return rules
+    # After splitting, because Moses tells abbreviations such as "Mr." by their capital.
+    return Splitter(split=lambda line: [word.lower() for word in rules.split(line)], join=rules.join)
+
+
+def _moses(language: str) -> Splitter:
+    normalizer = sacremoses.MosesPunctNormalizer(lang=language)
+    tokenizer = sacremoses.MosesTokenizer(lang=language)
+    detokenizer = sacremoses.MosesDetokenizer(lang=language)
+
+    def split(line: str) -> list[str]:
+        words: list[str] = tokenizer.tokenize(normalizer.normalize(line), escape=False)
+        return words
+
+    return Splitter(split=split, join=partial(detokenizer.detokenize, unescape=False))
+
+
+def _spaces(language: str) -> Splitter:
+    return Splitter(split=str.split, join=" ".join)
+
+
+def _mecab(language: str) -> Splitter:
+    # The tagger is made at the first line, so that a model that only writes Japanese does without it.
+    return Splitter(split=lambda line: _mecab_tagger().parse(line).split(), join=_join_japanese)
+
+
+@cache
+def _mecab_tagger() -> Any:  # noqa: ANN401 (MeCab has no types)
+    try:
+        import ipadic
+        import MeCab
+    except ImportError:
+        raise UserError(
+            "text: split = \"mecab\" needs MeCab and ipadic: pip install 'anyorder[japanese]'"
+        ) from None
+    return MeCab.Tagger(f"{ipadic.MECAB_ARGS} -Owakati")
+
+
+def _join_japanese(words: Sequence[str]) -> str:
+    line = ""
+    for before, word in zip(["", *words], words, strict=False):
+        both_latin = all(neighbour.isascii() and neighbour.isalnum() for neighbour in (before, word))
+        line += f" {word}" if both_latin else word
+    return line
+
+
+_SPLITTERS = {"moses": _moses, "spaces": _spaces, "mecab": _mecab}
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """One line as the model sees it."""
+
+    ids: list[int]
+    words: list[str]  # after splitting and normalising
+    pieces: list[int]  # how many ids each word became
+
+
+class Tokenizer:
+    """Turns lines of either side into ids, and ids of a target into text.
+
+    Tokens that a target can have come directly after the specials: `target_size` counts both, and is all
+    that the output layer must score.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, *, text: Text, target_size: int) -> None:
+        self.text = text
+        self.target_size = target_size
+        self._backend = backend
+        vocabulary = backend.get_vocab()
+        self._pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+        self._source = splitter(text.source)
+        self._target = splitter(text.target)
+        self._spelled_in_target = _spellings(backend, self._pieces, target_size=target_size)
+
+    @property
+    def size(self) -> int:
+        """Number of ids, specials included."""
+        return len(self._pieces)
+
+    @classmethod
+    def train(cls, text: Text, sources: Iterable[str], targets: Iterable[str]) -> Tokenizer:
+        """Learn a vocabulary from both sides at once; there may be no sources (image features).
+
+        The same lines give the same vocabulary, whatever their order.
+        """
+        source_words = _word_counts(sources, side=text.source)
+        target_words = _word_counts(targets, side=text.target)
+        learn = _learn_pieces if text.unit == "bpe" else _learn_words
+        learnt = learn(text, source_words + target_words, target_words.keys())
+        return cls(learnt.backend, text=text, target_size=learnt.target_size)
+
+    def encode(self, line: str, side: SideName) -> Tokens:
+        """One line, without boundary tokens."""
+        return self.encode_all([line], side)[0]
+
+    def encode_all(self, lines: Sequence[str], side: SideName) -> list[Tokens]:
+        """Lines at once, which is faster; no boundary tokens.
+
+        A piece that no target can have is spelled by smaller ones that it can, or becomes `<unk>`, on the
+        target's side.
+        """
+        split = (self._source if side == "source" else self._target).split
+        words_of_lines = [split(line) for line in lines]
+        encodings = self._backend.encode_batch(
+            [self._disguised(words) for words in words_of_lines],
+            is_pretokenized=True,
+            add_special_tokens=False,
+        )
+        spellings = self._spelled_in_target if side == "target" else {}
+        return [
+            _tokens(words, encoding, spellings)
+            for words, encoding in zip(words_of_lines, encodings, strict=True)
+        ]
+
+    def words(self, ids: Sequence[int]) -> list[str]:
+        """The words that ids of a target spell; boundary tokens are left out.
+
+        Any ids will do: a word whose last piece is missing ends with the line, and `<unk>` ends its word.
+        """
+        pieces = [self._pieces[token] for token in ids if token >= UNK]
+        if self.text.unit == "words":
+            return pieces
+        words, begun = [], ""
+        for piece in pieces:
+            begun += _surface(piece)
+            if _ends_word(piece) or piece == SPECIALS[UNK]:
+                words.append(begun)
+                begun = ""
+        return [*words, begun] if begun else words
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of a whole target, its ids in the order of the sentence."""
+        return self._target.join(self.words(ids))
+
+    def piece(self, token: int) -> str:
+        """A token as a person reads it; "run·" is a piece that its word goes on after."""
+        piece = self._pieces[token]
+        if self.text.unit == "words" or token <= UNK:
+            return piece
+        return _surface(piece) if _ends_word(piece) else piece + _GOES_ON
+
+    def to_json(self) -> str:
+        """What `tokenizer.json` holds: the same for the same vocabulary, byte for byte."""
+        return self._backend.to_str(pretty=True)
+
+    def save(self, folder: Path) -> None:
+        """Write `tokenizer.json`."""
+        (folder / FILE_NAME).write_text(self.to_json(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path, text: Text, target_size: int) -> Tokenizer:
+        """Read `tokenizer.json`; the rest is kept in the run's config.
+
+        Hugging Face's reader refuses keys of others, so the size of the target's part can't be in the file.
+        """
+        path = folder / FILE_NAME
+        try:
+            backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UserError(f"{path}: no such file") from None
+        except Exception as error:  # the library raises nothing more exact
+            reason = " ".join(str(error).split())
+            raise UserError(f"{path}: not a tokenizer: {reason}") from None
+        if tuple(backend.id_to_token(token) for token in range(len(SPECIALS))) != SPECIALS:
+            raise UserError(f"{path}: not a tokenizer of anyorder's: its ids must begin {' '.join(SPECIALS)}")
+        if not len(SPECIALS) <= target_size <= backend.get_vocab_size():
+            raise UserError(
+                f"{path}: has {backend.get_vocab_size()} ids, which doesn't fit target_size = {target_size}"
+            )
+        return cls(backend, text=text, target_size=target_size)
+
+    def _disguised(self, words: list[str]) -> list[str]:
+        """Keep words of the text that look like specials from becoming specials.
+
+        Pieces can't: no merge spells one.
+        """
+        if self.text.unit == "bpe":
+            return words
+        return [SPECIALS[UNK] if word in SPECIALS else word for word in words]
+
+
+def _tokens(words: list[str], encoding: tokenizers.Encoding, spellings: dict[int, tuple[int, ...]]) -> Tokens:
+    ids: list[int] = []
+    pieces = [0] * len(words)
+    for token, word in zip(encoding.ids, encoding.word_ids, strict=True):
+        assert word is not None, "only special tokens, which aren't added, belong to no word"
+        spelled = spellings.get(token, (token,))
+        ids += spelled
+        pieces[word] += len(spelled)
+    return Tokens(ids=ids, words=words, pieces=pieces)
+
+
+# Learning a vocabulary
+
+
+@dataclass(frozen=True)
+class _Learnt:
+    backend: tokenizers.Tokenizer
+    target_size: int
+
+
+def _word_counts(lines: Iterable[str], *, side: Side) -> Counter[str]:
+    split = splitter(side).split
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(split(line))
+    return counts
+
+
+def _learn_words(text: Text, counts: Counter[str], target_words: Iterable[str]) -> _Learnt:
+    frequent = [word for word, count in counts.items() if count >= text.min_count and word not in SPECIALS]
+    frequent.sort(key=lambda word: (-counts[word], word))
+    kept = frequent[: text.vocabulary - len(SPECIALS)]
+    in_targets = set(kept).intersection(target_words)
+    ids = _numbered(kept, in_targets=in_targets)
+    backend = tokenizers.Tokenizer(models.WordLevel(vocab=ids, unk_token=SPECIALS[UNK]))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return _Learnt(backend=backend, target_size=len(SPECIALS) + len(in_targets))
+
+
+def _learn_pieces(text: Text, counts: Counter[str], target_words: Iterable[str]) -> _Learnt:
+    learner = _trained_bpe(text, counts)
+    learnt_ids = learner.get_vocab()
+    pieces = sorted(learnt_ids.keys() - set(SPECIALS), key=learnt_ids.__getitem__)
+    merges = [merge for merge in _merges(learner) if _keeps_apart(*merge)]
+    with_any_numbers = _bpe(_numbered(pieces, in_targets=set()), merges)
+    in_targets = _pieces_of(with_any_numbers, target_words)
+    return _Learnt(
+        backend=_bpe(_numbered(pieces, in_targets=in_targets), merges),
+        target_size=len(SPECIALS) + len(in_targets),
+    )
+
+
+def _trained_bpe(text: Text, counts: Counter[str]) -> tokenizers.Tokenizer:
+    # The trainer numbers letters that end a word in the order of a hash table and breaks ties between merges
+    # by number. Given as special tokens they are numbered here, and the outcome is always the same.
+    word_ends = sorted({word[-1] + _END_OF_WORD for word in counts})
+    trainer = trainers.BpeTrainer(
+        vocab_size=text.vocabulary,
+        show_progress=False,
+        special_tokens=[*SPECIALS, *word_ends],
+        end_of_word_suffix=_END_OF_WORD,
+    )
+    learner = tokenizers.Tokenizer(models.BPE(end_of_word_suffix=_END_OF_WORD))
+    learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    learner.train_from_iterator((f"{word} " * count for word, count in counts.items()), trainer)
+    if learner.get_vocab_size() > text.vocabulary:
+        raise UserError(
+            f"text.vocabulary = {text.vocabulary}: too small for pieces of this training text; "
+            f"allowed: from {learner.get_vocab_size()}, its single characters"
+        )
+    return learner
+
+
+def _bpe(ids: dict[str, int], merges: list[tuple[str, str]]) -> tokenizers.Tokenizer:
+    # The specials are ordinary entries, never added tokens: those would be found in running text.
+    model = models.BPE(
+        vocab=ids, merges=merges, unk_token=SPECIALS[UNK], end_of_word_suffix=_END_OF_WORD, fuse_unk=True
+    )
+    backend = tokenizers.Tokenizer(model)
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.decoder = decoders.BPEDecoder(suffix=_END_OF_WORD)
+    return backend
+
+
+def _numbered(pieces: list[str], *, in_targets: set[str]) -> dict[str, int]:
+    """Specials first, then what targets have, then the rest, each in the order given."""
+    targets_first = sorted(pieces, key=lambda piece: piece not in in_targets)
+    return {piece: token for token, piece in enumerate([*SPECIALS, *targets_first])}
+
+
+def _pieces_of(backend: tokenizers.Tokenizer, words: Iterable[str]) -> set[str]:
+    """What the words become, and their single letters, so that new words can be spelled."""
+    words = sorted(words)
+    pieces: set[str] = set()
+    for encoding in backend.encode_batch([[word] for word in words], is_pretokenized=True):
+        pieces.update(encoding.tokens)
+    for word in words:
+        pieces.update(word[:-1], [word[-1] + _END_OF_WORD])
+    return pieces.difference(SPECIALS)
+
+
+# Pieces and their spelling
+
+
+def _ends_word(piece: str) -> bool:
+    return piece.endswith(_END_OF_WORD) and piece != _END_OF_WORD
+
+
+def _surface(piece: str) -> str:
+    return piece.removesuffix(_END_OF_WORD) if _ends_word(piece) else piece
+
+
+def _keeps_apart(left: str, right: str) -> bool:
+    """Whether a merge can't make running text, e.g. "<s>" or "</w>" in HTML, look like a mark of ours."""
+    spells_special = not {left, right, left + right}.isdisjoint(SPECIALS)
+    spells_word_end = _ends_word(left) or _ends_word(left + right) != _ends_word(right)
+    return not spells_special and not spells_word_end
+
+
+def _merges(backend: tokenizers.Tokenizer) -> list[tuple[str, str]]:
+    model = json.loads(backend.to_str())["model"]
+    return [(left, right) for left, right in model.get("merges", [])]
+
+
+def _spellings(
+    backend: tokenizers.Tokenizer, pieces: list[str], *, target_size: int
+) -> dict[int, tuple[int, ...]]:
+    """How a target writes each token that isn't in its part of the vocabulary: undo merges until it can."""
+    halves = {left + right: (left, right) for left, right in _merges(backend)}
+    ids = {piece: token for token, piece in enumerate(pieces)}
+
+    def spell(piece: str) -> tuple[int, ...]:
+        if ids[piece] < target_size:
+            return (ids[piece],)
+        if piece not in halves:
+            return (UNK,)
+        left, right = halves[piece]
+        return spell(left) + spell(right)
+
+    return {token: spell(pieces[token]) for token in range(target_size, len(pieces))}
