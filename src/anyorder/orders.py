@@ -165,13 +165,13 @@ def prepare_order(
     order: Order,
     *,
     split: Splits,
-    counts: Mapping[str, int] | None = None,
+    common: frozenset[str] | None = None,
     locate: Callable[[Path], Path] = Path.expanduser,
     normalise: Callable[[str], str] | None = None,
 ) -> Orderer:
     """Make a recipe's order ready; a parser is loaded only when the first line comes.
 
-    counts: of the words in the training targets, if `order_rule(order.name).needs` them.
+    common: `common_words` of the training targets, if `order_rule(order.name).needs` counts.
     locate: where a path of the recipe lies. normalise: applied to the forms of a CoNLL-U file.
     """
     rule = order_rule(order.name)
@@ -182,8 +182,8 @@ def prepare_order(
         case "nothing":
             source = _Source(_ranked(rule, marks=_slot_marks), content="")
         case "counts":
-            assert counts is not None, f"{order.name} needs the counts of the training words"
-            source = _by_counts(rule, counts=counts)
+            assert common is not None, f"{order.name} needs the common words of the training targets"
+            source = _by_counts(rule, common=common)
         case "heads":
             source = _by_trees(rule, order=order, split=split, locate=locate, normalise=normalise)
         case "file":
@@ -211,7 +211,7 @@ def order_split(orderer: Orderer, *, folder: Path, lines: Iterable[Line]) -> NDA
         # Several processes may get here at once: each writes its own file, whole or not at all.
         unfinished = path.with_suffix(f".{os.getpid()}.npy")
         np.save(unfinished, slots)
-        os.replace(unfinished, path)
+        unfinished.replace(path)
     mapped: NDArray[np.int32] = np.load(path, mmap_mode="r")
     return mapped
 
@@ -251,7 +251,7 @@ def common_words(counts: Mapping[str, int]) -> frozenset[str]:
 def checked_slots(given: object, *, length: int, where: str) -> list[int]:
     """What a person gave for an order over so many words, or one line that says what is wrong with it."""
     if not isinstance(given, list | tuple) or not all(map(_is_whole_number, given)):
-        shown = _cut(repr(given))
+        shown = _one_line(repr(given))
         raise UserError(f"{where}: {shown} given, must be a list of whole numbers, the slots counted from 1")
     slots = [int(slot) for slot in given]
     if len(slots) != length:
@@ -265,9 +265,9 @@ def checked_slots(given: object, *, length: int, where: str) -> list[int]:
         "more than once": [slot for slot in allowed if times[slot] > 1],
         "out of range": [slot for slot in times if slot not in allowed],
     }
-    found = [f"{fault}: {_first_few(slots)}" for fault, slots in faults.items() if slots]
-    if found:
-        raise UserError(f"{where}: not a permutation of 1 to {length}; {'; '.join(found)}")
+    complaints = [f"{fault}: {_first_few(at_fault)}" for fault, at_fault in faults.items() if at_fault]
+    if complaints:
+        raise UserError(f"{where}: not a permutation of 1 to {length}; {'; '.join(complaints)}")
     return slots
 
 
@@ -289,9 +289,7 @@ def _slot_marks(lines: Iterable[Line]) -> Iterator[Sequence[int]]:
     return (range(1, line.length + 1) for line in lines)
 
 
-def _by_counts(rule: OrderRule, *, counts: Mapping[str, int]) -> _Source:
-    common = common_words(counts)
-
+def _by_counts(rule: OrderRule, *, common: frozenset[str]) -> _Source:
     def marks(lines: Iterable[Line]) -> Iterator[Sequence[int]]:
         return ([word in common for word in line.words] for line in lines)
 
@@ -340,7 +338,7 @@ def _by_file(order: Order, *, split: Splits, locate: Callable[[Path], Path]) -> 
         given = rows[line.number - 1].decode("utf-8-sig", errors="replace").split()
         for text in given:
             if not text.isdecimal():
-                raise UserError(f"{where}: {_cut(text)!r} given, must be a slot, counted from 1")
+                raise UserError(f"{where}: {_one_line(text)!r} given, must be a slot, counted from 1")
         return checked_slots([int(text) for text in given], length=len(line.words), where=where)
 
     return _Source(lambda lines: map(line_slots, lines), content=_digest(content))
@@ -358,11 +356,12 @@ def _by_function(name: str, *, split: Splits) -> _Source:
         try:
             given = function(list(line.words))
         except Exception as error:
-            raise UserError(f"{where}: the function raised {_one_line(error)}") from error
+            raise UserError(f"{where}: the function raised {_named(error)}") from error
         return checked_slots(given, length=len(line.words), where=where)
 
-    code = Path(module.__file__).read_bytes() if module.__file__ else b""
-    return _Source(lambda lines: map(line_slots, lines), content=_digest(code))
+    code = getattr(module, "__file__", None)  # built-in modules have none
+    content = _digest(Path(code).read_bytes()) if code else ""
+    return _Source(lambda lines: map(line_slots, lines), content=content)
 
 
 def _imported(module_name: str, *, order_name: str) -> ModuleType:
@@ -378,7 +377,7 @@ def _imported(module_name: str, *, order_name: str) -> ModuleType:
                 "or among installed packages"
             ) from None
         raise UserError(
-            f"order.name = {order_name!r}: importing {module_name} raised {_one_line(error)}"
+            f"order.name = {order_name!r}: importing {module_name} raised {_named(error)}"
         ) from error
 
 
@@ -399,9 +398,9 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _one_line(error: Exception) -> str:
-    message = " ".join(str(error).split())
-    return f"{type(error).__name__}: {_cut(message)}" if message else type(error).__name__
+def _named(error: Exception) -> str:
+    message = _one_line(str(error))
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def _first_few(slots: Sequence[int]) -> str:
@@ -409,5 +408,6 @@ def _first_few(slots: Sequence[int]) -> str:
     return f"{shown} …" if len(slots) > SHOWN_SLOTS else shown
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_CHARACTERS else line[: SHOWN_CHARACTERS - 1] + "…"

@@ -1,8 +1,8 @@
 """The demo's own corpus: small pictures of coloured shapes, and captions that say what is where.
 
 A picture is a 3 × 3 grid of cells; two or three of them hold a figure. Place and colour are jittered and the
-background is shaded and noisy, so it is a picture and not a code. The caption has no chance in it: what is said,
-and in which words, follows from the scene alone. The rules:
+background is shaded and noisy, so it is a picture and not a code. The caption has no chance in it: what is
+said, and in which words, follows from the scene alone. The rules:
 
 - An object's size is said only if no other object of the scene has it.
 - Two equal figures are one plural: "two green squares are above a yellow ring".
@@ -44,7 +44,7 @@ SHAPES = {
 SIZES = {"large": 6.9, "small": 4.3}  # radius in pixels
 
 # Pixels become features of mean about 0 and variance about 1: measured on many pictures, then fixed.
-PIXEL_MEAN, PIXEL_SPREAD = 208.0, 40.0
+PIXEL_MEAN, PIXEL_SPREAD = 215.0, 42.0
 
 
 @dataclass(frozen=True, order=True)
@@ -194,14 +194,22 @@ def _noun(figures: Sequence[Figure], scene: Scene) -> str:
 # Scenes and pixels. M figures
 
 
+# Cells in a row, column or diagonal, numbered from the top left.
+_LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
+
+
 def _random_scene(random: np.random.Generator) -> Scene:
-    count = int(random.integers(2, 4))
-    cells = [divmod(int(cell), GRID) for cell in random.permutation(GRID * GRID)[:count]]
+    """Figures anywhere; lines and equal figures, which chance alone would hardly make, are helped along."""
+    count = 2 if random.random() < 0.4 else 3
+    cells = random.permutation(GRID * GRID)[:count]
+    if count == 3 and random.random() < 0.2:
+        cells = random.permutation(_LINES[random.integers(len(_LINES))])
     looks = [[_pick(names, random) for names in (COLOURS, SHAPES, SIZES)] for _ in cells]
-    # By chance alone, hardly any two figures would be equal.
     if count == 3 and random.random() < 0.4:
         looks[1] = looks[0]
-    return tuple(sorted(Figure(*cell, *look) for cell, look in zip(cells, looks, strict=True)))
+    return tuple(
+        sorted(Figure(*divmod(int(cell), GRID), *look) for cell, look in zip(cells, looks, strict=True))
+    )
 
 
 def _pick(names: Iterable[str], random: np.random.Generator) -> str:
@@ -227,17 +235,17 @@ def _paint(contents: Sequence[Scene], random: np.random.Generator) -> NDArray[np
         colours += random.normal(scale=9, size=colours.shape)
         below = cells[numbers, rows, :, columns]  # (M, CELL, CELL, 3)
         cells[numbers, rows, :, columns] = below + coverage * (colours[:, None, None] - below)
-    canvas += 5 * random.standard_normal(canvas.shape, dtype=np.float32)
+    canvas += 6 * random.standard_normal((*canvas.shape[:-1], 1), dtype=np.float32)  # grain
     return np.clip(canvas, 0, 255, out=canvas).astype(np.uint8)
 
 
 def _backgrounds(count: int, random: np.random.Generator) -> NDArray[np.float32]:
     """Pale grounds, each with its own tone and a shade that runs across it in its own direction."""
-    tone = random.uniform(215, 240, size=(count, 1, 1, 3))
-    slope = random.uniform(-12, 12, size=(2, count, 1, 1, 1))
-    across = np.linspace(-1, 1, SIDE)
-    grounds = tone + slope[0] * across[:, None, None] + slope[1] * across[None, :, None]
-    return grounds.astype(np.float32)
+    tone = random.uniform(215, 240, size=(count, 1, 1, 3)).astype(np.float32)
+    slope = random.uniform(-12, 12, size=(2, count, 1, 1, 1)).astype(np.float32)
+    across = np.linspace(-1, 1, SIDE, dtype=np.float32)
+    shade = slope[0] * across[:, None, None] + slope[1] * across[None, :, None]  # (count, SIDE, SIDE, 1)
+    return tone + shade
 
 
 Pixels = NDArray[np.float64]  # (M, CELL, CELL)
@@ -245,7 +253,7 @@ Outline = Callable[[Pixels, Pixels, Pixels], Pixels]
 
 
 def _coverage(outline: Outline, radii: Sequence[float], random: np.random.Generator) -> NDArray[np.float32]:
-    """How much of every pixel the figure covers, (M, CELL, CELL, 1): soft edges, off the middle by a pixel or less."""
+    """How much of every pixel a figure covers, (M, CELL, CELL, 1): soft edges, at most a pixel off centre."""
     radius = np.array(radii).reshape(-1, 1, 1)
     shift = random.uniform(-1, 1, size=(2, len(radii), 1, 1))
     axis = np.arange(CELL) - (CELL - 1) / 2

@@ -94,8 +94,9 @@ class SpacyParser:
 class ParsedSentence:
     """A sentence of a CoNLL-U file.
 
-    Forms are what the text shows; a multiword token (French *du*) shows one form for several syntactic words
-    (*de le*), and only these have heads. `spelled[i]` are the syntactic words, from 1, that form i stands for.
+    Forms are what the text shows. A multiword token (French *du*) shows one form for several syntactic
+    words (*de le*), and only these have heads. `spelled` gives the syntactic words, counted from 1, that
+    each form stands for.
     """
 
     forms: list[str]

@@ -1,0 +1,259 @@
+"""Folders of trained models, and the state to go on training.
+
+    RUN/config.json model.safetensors tokenizer.json README.md     the model to use
+    RUN/last/step-1000/model.safetensors optimizer.safetensors progress.json
+
+Files are written whole under another name and then renamed, so a crash or a full disk leaves what was
+there before. Nothing is ever pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor, nn
+
+from anyorder import __version__
+from anyorder.config import Recipe, checked
+from anyorder.errors import UserError
+from anyorder.model import Indigo, Shape
+from anyorder.tokens import FILE_NAME as TOKENIZER_FILE
+from anyorder.tokens import Tokenizer
+
+FORMAT = 1
+CONFIG_FILE, MODEL_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
+OPTIMIZER_FILE, PROGRESS_FILE = "optimizer.safetensors", "progress.json"
+
+Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model with all that it takes to use it."""
+
+    model: Indigo
+    tokenizer: Tokenizer
+    recipe: Recipe
+    common_words: frozenset[str]  # of the training targets: what the orders cf and rf go by
+    scores: dict[str, Any]  # on dev, when it was saved
+
+
+# --- the model to use ---
+
+
+def save_trained(folder: Path, trained: Trained, *, weights: Mapping[str, Tensor] | None = None) -> None:
+    """Write a model's folder; weights: others than the model holds now."""
+    config = {
+        "format": FORMAT,
+        "anyorder": __version__,
+        "shape": asdict(trained.model.shape),
+        "scores": trained.scores,
+        "common_words": sorted(trained.common_words),
+        "recipe": trained.recipe.model_dump(mode="json"),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(folder / TOKENIZER_FILE, trained.tokenizer.to_json().encode())
+    write_file(folder / CONFIG_FILE, json.dumps(config, indent=2, ensure_ascii=False).encode())
+    write_file(folder / CARD_FILE, _card(folder.name, trained).encode())
+    write_file(folder / MODEL_FILE, tensors_to_bytes(dict(weights or weights_of(trained.model))))
+
+
+def load_trained(folder: Path, *, device: torch.device) -> Trained:
+    """Read a model's folder, ready to write."""
+    config = _load_config(folder)
+    shape = Shape(**config["shape"])
+    recipe = checked(Recipe, config["recipe"], origin=str(folder / CONFIG_FILE))
+    tokenizer = Tokenizer.load(folder, recipe.text, shape.target_vocabulary)
+    model = Indigo(recipe.model, shape)
+    load_weights(model, read_tensors(folder / MODEL_FILE), origin=folder / MODEL_FILE)
+    return Trained(
+        model=model.to(device).eval(),
+        tokenizer=tokenizer,
+        recipe=recipe,
+        common_words=frozenset(config["common_words"]),
+        scores=config["scores"],
+    )
+
+
+def _load_config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG_FILE
+    try:
+        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        version = int(config["format"])
+    except FileNotFoundError:
+        what = (
+            "no such folder" if not folder.exists() else f"no {CONFIG_FILE} in it, so it is no trained model"
+        )
+        raise UserError(f"{folder}: {what}") from None
+    except NotADirectoryError:
+        raise UserError(f"{folder}: not a folder; give the folder of a trained model") from None
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{path}: not a model's configuration") from None
+    if version > FORMAT:
+        raise UserError(
+            f"{path}: is of format {version}, but this anyorder ({__version__}) reads only up to {FORMAT}"
+        )
+    return config
+
+
+def _card(name: str, trained: Trained) -> str:
+    recipe = trained.recipe
+    parameters = sum(parameter.numel() for parameter in trained.model.parameters())
+    rows = "".join(
+        f"| {key} | {value:.4g} |\n"
+        for key, value in trained.scores.items()
+        if isinstance(value, int | float)
+    )
+    return f"""# {name}
+
+A model that writes by insertion, trained with [anyorder](https://pypi.org/project/anyorder) {__version__}.
+
+- order: `{recipe.order.name}`
+- data: `{recipe.data.train.target or recipe.data.train.jsonl}` under `{recipe.data.root}`
+- size: {parameters / 1e6:.1f} M parameters, width {recipe.model.width}, {recipe.model.encoder_layers} + \
+{recipe.model.decoder_layers} layers
+
+| dev | |
+|---|---|
+{rows}
+```python
+import anyorder
+model = anyorder.load("{name}")
+```
+"""
+
+
+# --- the state to go on training ---
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A moment of training."""
+
+    folder: Path
+    step: int
+
+    def weights(self) -> Weights:
+        """The model's."""
+        return read_tensors(self.folder / MODEL_FILE)
+
+    def optimizer(self) -> Weights:
+        """Its moments, by parameter."""
+        return read_tensors(self.folder / OPTIMIZER_FILE)
+
+    def progress(self) -> dict[str, Any]:
+        """Everything else that the loop needs."""
+        path = self.folder / PROGRESS_FILE
+        try:
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: not readable: {error}") from None
+
+
+def save_checkpoint(
+    run: Path, *, step: int, weights: Weights, optimizer: Weights, progress: Mapping[str, Any]
+) -> Checkpoint:
+    """Write a checkpoint folder, whole or not at all."""
+    final = run / "last" / f"step-{step}"
+    unfinished = run / "last" / f".unfinished-{step}"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    try:
+        write_file(unfinished / MODEL_FILE, tensors_to_bytes(weights))
+        write_file(unfinished / OPTIMIZER_FILE, tensors_to_bytes(optimizer))
+        write_file(unfinished / PROGRESS_FILE, json.dumps(progress, indent=2).encode())
+        shutil.rmtree(final, ignore_errors=True)
+        unfinished.rename(final)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return Checkpoint(folder=final, step=step)
+
+
+def checkpoints(run: Path) -> list[Checkpoint]:
+    """Those that are there, oldest first."""
+    found = [
+        Checkpoint(folder=folder, step=int(folder.name.removeprefix("step-")))
+        for folder in (run / "last").glob("step-*")
+        if folder.name.removeprefix("step-").isdecimal()
+    ]
+    return sorted(found, key=lambda checkpoint: checkpoint.step)
+
+
+def prune(kept: Sequence[Checkpoint], found: Iterable[Checkpoint]) -> None:
+    """Remove all but those to keep; only the newest keeps the optimizer's state, the larger part."""
+    for checkpoint in found:
+        if checkpoint not in kept:
+            shutil.rmtree(checkpoint.folder, ignore_errors=True)
+        elif checkpoint != kept[-1]:
+            (checkpoint.folder / OPTIMIZER_FILE).unlink(missing_ok=True)
+
+
+def average(weights: Iterable[Mapping[str, Tensor]]) -> Weights:
+    """The mean of several models' weights, summed in double precision."""
+    total: dict[str, Tensor] = {}
+    count = 0
+    for one in weights:
+        count += 1
+        for name, value in one.items():
+            total[name] = total[name] + value.double() if name in total else value.double()
+    assert count, "an average needs at least one model"
+    return {name: (value / count).float() for name, value in total.items()}
+
+
+# --- tensors and files ---
+
+
+def weights_of(model: nn.Module) -> Weights:
+    """Each parameter once, on the CPU: shared ones have one name."""
+    return {name: parameter.detach().cpu().contiguous() for name, parameter in model.named_parameters()}
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, origin: Path) -> None:
+    """Put weights into a model that must have exactly these."""
+    parameters = dict(model.named_parameters())
+    for name, parameter in parameters.items():
+        if name not in weights:
+            raise UserError(f"{origin}: no weights for {name}, which this model has")
+        if weights[name].shape != parameter.shape:
+            given, wanted = list(weights[name].shape), list(parameter.shape)
+            raise UserError(f"{origin}: {name} is of shape {given}, but this model's is {wanted}")
+    for name in weights:
+        if name not in parameters:
+            raise UserError(f"{origin}: has weights for {name}, which this model has not")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(weights[name])
+
+
+def read_tensors(path: Path) -> Weights:
+    """Of a .safetensors file."""
+    try:
+        return tensors_from_bytes(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except SafetensorError as error:
+        raise UserError(f"{path}: broken: {error}") from None
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Replace a file at once: it is never seen half-written."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise UserError(f"{path}: can't be written: {error.strerror}") from error

@@ -1,0 +1,199 @@
+"""A trained model in use: text in, text out, with every step of the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from anyorder import config
+from anyorder.batch import Example, collate
+from anyorder.beam import Hypothesis
+from anyorder.checkpoint import Trained, load_trained
+from anyorder.errors import UserError
+from anyorder.loss import score_steps
+from anyorder.orders import Line, prepare_order
+from anyorder.processes import pick_device
+from anyorder.replay import Step, steps
+from anyorder.tokens import Tokenizer
+from anyorder.validate import decode_all
+
+Source = str | NDArray[np.generic]  # a line of text, or feature vectors, (vectors, width)
+
+AT_ONCE = 64  # lines decoded or scored together
+
+
+@dataclass(frozen=True)
+class Output:
+    """One way that a model would write the answer to a source."""
+
+    text: str
+    score: float  # what ranks: log p, of all merged orders, by length
+    log_prob: float  # of this text in this order
+    finished: bool  # False: cut off at the longest length allowed
+    tokens: tuple[str, ...]  # in the order written
+    slots: tuple[int, ...]  # where each stands in the end, counted from 1
+    word_scores: tuple[float, ...]  # log p, that of `<eod>` last
+    gap_scores: tuple[float, ...]
+
+    @property
+    def steps(self) -> list[Step]:
+        """How it was written."""
+        both = zip(self.word_scores, self.gap_scores, strict=False)  # the end is no insertion
+        return steps(self.tokens, self.slots, [word + gap for word, gap in both][: len(self.tokens)])
+
+
+@dataclass(frozen=True)
+class Score:
+    """log p of a target in one order."""
+
+    score: float
+    word_score: float
+    gap_score: float
+    slots: tuple[int, ...]  # counted from 1
+
+
+class Writer:
+    """A trained model with its text rules."""
+
+    def __init__(self, trained: Trained, *, device: torch.device) -> None:
+        self.trained = trained
+        self.device = device
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str | None = None) -> Writer:
+        """From the folder of a run."""
+        picked = pick_device(device or "auto")
+        return cls(load_trained(Path(folder), device=picked), device=picked)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its text rules and vocabulary."""
+        return self.trained.tokenizer
+
+    def generate(self, sources: Iterable[Source], **options: Any) -> list[list[Output]]:  # noqa: ANN401
+        """The best outputs of each source, best first; none for a blank line.
+
+        options: keys of the recipe's [decode], e.g. beam=5, n_best=5, search="sample"; the recipe's own
+        settings hold for the others.
+        """
+        return list(self.stream(sources, **options))
+
+    def stream(
+        self,
+        sources: Iterable[Source],
+        *,
+        at_once: int = AT_ONCE,
+        **options: Any,  # noqa: ANN401
+    ) -> Iterator[list[Output]]:
+        """Like `generate`, but source by source, as they come."""
+        settings = self.settings(**options)
+        waiting, line = iter(sources), 0
+        while chunk := list(islice(waiting, at_once)):
+            yield from self.answer(chunk, settings=settings, first_line=line)
+            line += len(chunk)
+
+    def settings(self, **options: Any) -> config.Decode:  # noqa: ANN401
+        """The recipe's [decode] with some keys changed; more outputs asked for than beams widen the beam."""
+        given = {key: value for key, value in options.items() if value is not None}
+        if "n_best" in given and "beam" not in given:
+            given["beam"] = max(given["n_best"], self.trained.recipe.decode.beam)
+        return config.checked(
+            config.Decode, {**self.trained.recipe.decode.model_dump(), **given}, origin="decode"
+        )
+
+    def answer(
+        self, sources: Sequence[Source], *, settings: config.Decode, first_line: int = 0
+    ) -> list[list[Output]]:
+        """Decode some sources together; first_line: how many came before, which sampling depends on."""
+        encoded = self._encoded(sources)
+        written = [line for line, source in enumerate(encoded) if len(source)]
+        found = decode_all(
+            self.trained.model,
+            [encoded[line] for line in written],
+            settings=settings,
+            device=self.device,
+            lines=[first_line + line for line in written],
+        )
+        outputs: list[list[Output]] = [[] for _ in sources]
+        for line, hypotheses in zip(written, found, strict=True):
+            outputs[line] = [self._output(hypothesis) for hypothesis in hypotheses]
+        return outputs
+
+    @torch.inference_mode()
+    def score(
+        self,
+        sources: Sequence[Source],
+        targets: Sequence[str],
+        *,
+        order: str | config.Order = "l2r",
+        seed: int = 1,
+    ) -> list[Score]:
+        """log p of each target, written in the given order; order: a name, or an [order] section."""
+        if len(sources) != len(targets):
+            raise UserError(f"{len(sources)} sources but {len(targets)} targets: they go in pairs")
+        section = config.Order(name=order) if isinstance(order, str) else order
+        examples = self._examples(sources, targets, section, seed)
+        scores: list[Score] = []
+        for start in range(0, len(examples), AT_ONCE):
+            part = examples[start : start + AT_ONCE]
+            batch = collate(part).to(self.device)
+            model = self.trained.model
+            found = score_steps(model, model.encode(batch.source, batch.source_mask), batch)
+            for example, word, gap in zip(
+                part, found.word.sum(1).tolist(), found.gap.sum(1).tolist(), strict=True
+            ):
+                scores.append(Score(word + gap, word, gap, tuple(example.order.tolist())))
+        return scores
+
+    def _examples(
+        self, sources: Sequence[Source], targets: Sequence[str], order: config.Order, seed: int
+    ) -> list[Example]:
+        encoded = self.tokenizer.encode_all(list(targets), "target")
+        orderer = prepare_order(order, split="test", common=self.trained.common_words)
+        lines = [Line(number, tokens.words, tokens.pieces) for number, tokens in enumerate(encoded, start=1)]
+        orders = orderer.slots(lines, generator=np.random.default_rng(seed))
+        return [
+            Example(source, np.array(tokens.ids, dtype=np.int32), np.array(slots, dtype=np.int32))
+            for source, tokens, slots in zip(self._encoded(sources), encoded, orders, strict=True)
+        ]
+
+    def _encoded(self, sources: Sequence[Source]) -> list[NDArray[np.generic]]:
+        """Token ids or feature vectors, whichever this model reads."""
+        features = self.trained.model.shape.features
+        if not features:
+            texts = [_text(source) for source in sources]
+            return [
+                np.array(tokens.ids, dtype=np.int32) for tokens in self.tokenizer.encode_all(texts, "source")
+            ]
+        grids = [source for source in sources if not isinstance(source, str)]
+        if len(grids) < len(sources):
+            raise UserError(f"this model reads feature vectors of width {features}, not text")
+        for grid in grids:
+            if grid.ndim != 2 or grid.shape[1] != features:
+                raise UserError(f"feature vectors of shape {grid.shape} given, must be (vectors, {features})")
+        return grids
+
+    def _output(self, hypothesis: Hypothesis) -> Output:
+        return Output(
+            text=self.tokenizer.decode(hypothesis.sentence),
+            score=hypothesis.score,
+            log_prob=hypothesis.log_prob,
+            finished=hypothesis.finished,
+            tokens=tuple(self.tokenizer.piece(token) for token in hypothesis.tokens),
+            slots=hypothesis.slots,
+            word_scores=hypothesis.word_scores,
+            gap_scores=hypothesis.gap_scores,
+        )
+
+
+def _text(source: Source) -> str:
+    if isinstance(source, str):
+        return source
+    raise UserError("this model reads text, not feature vectors")

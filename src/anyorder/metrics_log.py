@@ -1,0 +1,43 @@
+"""What happened in a training: `metrics.jsonl` for programs, TensorBoard for eyes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torch.utils.tensorboard.writer import SummaryWriter
+
+from anyorder.checkpoint import write_file
+
+
+class MetricsLog:
+    """Appends; what a stopped run logged beyond its checkpoint is taken back first."""
+
+    def __init__(self, run: Path, *, from_step: int) -> None:
+        path = run / "metrics.jsonl"
+        if path.exists():
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            write_file(path, "".join(line for line in lines if _step(line) <= from_step).encode())
+        self._file = path.open("a", encoding="utf-8")
+        self._board = SummaryWriter(str(run / "tensorboard"), purge_step=from_step + 1)
+
+    def write(self, step: int, values: dict[str, Any]) -> None:
+        """One line, on disk at once."""
+        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        self._file.flush()
+        for name, value in values.items():
+            self._board.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """No more lines."""
+        self._file.close()
+        self._board.close()
+
+
+def _step(line: str) -> float:
+    """The step of a line; a half-written one counts as too late to keep."""
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")

@@ -1,0 +1,135 @@
+"""From a recipe's files to what training reads: vocabulary, token arrays, orders.
+
+Everything is cached by content, so that preparing twice costs no more than looking.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anyorder.batch import Example
+from anyorder.checkpoint import write_file
+from anyorder.config import Recipe, Splits
+from anyorder.corpus import Corpus, Features, Pair, load_split, raw_pairs, train_tokenizer
+from anyorder.model import Shape
+from anyorder.orders import (
+    Line,
+    Orderer,
+    common_words,
+    count_words,
+    order_split,
+    prepare_order,
+    random_slots,
+)
+from anyorder.tokens import Tokenizer
+
+Progress = Callable[[str, int, int], None]  # what, lines done, lines in all
+CHUNK = 2048  # lines tokenised at once
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A split of pairs, each with the order that it is written in."""
+
+    corpus: Corpus
+    slots: NDArray[np.int32] | None  # of all targets, one after the other; None: drawn at each look
+
+    def __len__(self) -> int:
+        return len(self.corpus)
+
+    def example(self, index: int, *, seed: int, epoch: int) -> Example:
+        """A pair as it is seen in an epoch: a random order differs from epoch to epoch."""
+        target = self.corpus.target[index]
+        if self.slots is None:
+            order = random_slots(len(target), generator=np.random.default_rng([seed, epoch, index]))
+        else:
+            start, end = self.corpus.target.offsets[index : index + 2]
+            order = np.asarray(self.slots[start:end])
+        return Example(source=self.corpus.source[index], target=target, order=order.astype(np.int32))
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Source and target tokens of each pair."""
+        return self.corpus.source.lengths() + self.corpus.target.lengths()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A recipe's data, ready to learn from."""
+
+    tokenizer: Tokenizer
+    shape: Shape
+    common_words: frozenset[str]
+    train: Dataset
+    dev: Dataset
+
+
+def prepare(recipe: Recipe, *, progress: Progress | None = None) -> Prepared:
+    """Do what was not done yet, and open the rest."""
+
+    def told(what: str) -> Callable[[int, int], None] | None:
+        return None if progress is None else lambda done, total: progress(what, done, total)
+
+    tokenizer = train_tokenizer(recipe, progress=told("learning the vocabulary"))
+    train = load_split(recipe, "train", tokenizer, progress=told("tokenising train"))
+    dev = load_split(recipe, "dev", tokenizer, progress=told("tokenising dev"))
+    common = _common_words(recipe, train, tokenizer)
+    return Prepared(
+        tokenizer=tokenizer,
+        shape=Shape(
+            vocabulary=tokenizer.size,
+            target_vocabulary=tokenizer.target_size,
+            features=train.source.grid.shape[2] if isinstance(train.source, Features) else 0,
+        ),
+        common_words=common,
+        train=_ordered(recipe, "train", train, tokenizer, common, progress),
+        dev=_ordered(recipe, "dev", dev, tokenizer, common, progress),
+    )
+
+
+def _ordered(
+    recipe: Recipe,
+    split: Splits,
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    common: frozenset[str],
+    progress: Progress | None,
+) -> Dataset:
+    orderer: Orderer = prepare_order(recipe.order, split=split, common=common, locate=recipe.path)
+    if orderer.random:
+        return Dataset(corpus, slots=None)
+
+    def lines() -> Iterator[Line]:
+        for done, line in enumerate(_lines(recipe, split, corpus, tokenizer), start=1):
+            yield line
+            if progress is not None and (done % CHUNK == 0 or done == len(corpus)):
+                progress(f"ordering {split}", done, len(corpus))
+
+    return Dataset(corpus, slots=order_split(orderer, folder=corpus.folder, lines=lines()))
+
+
+def _lines(recipe: Recipe, split: Splits, corpus: Corpus, tokenizer: Tokenizer) -> Iterator[Line]:
+    """The words of each kept target: orders look at words, and the token arrays hold only ids."""
+    for chunk in _chunks(raw_pairs(recipe, split, lines=set(corpus.lines.tolist()))):
+        encoded = tokenizer.encode_all([pair.target for pair in chunk], "target")
+        for pair, tokens in zip(chunk, encoded, strict=True):
+            yield Line(number=pair.line, words=tokens.words, pieces=tokens.pieces)
+
+
+def _chunks(pairs: list[Pair]) -> Iterator[list[Pair]]:
+    return (pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK))
+
+
+def _common_words(recipe: Recipe, train: Corpus, tokenizer: Tokenizer) -> frozenset[str]:
+    """The frequent half of the training targets' running words, kept beside their tokens."""
+    path: Path = train.folder / "common-words.json"
+    if path.exists():
+        return frozenset(json.loads(path.read_text(encoding="utf-8")))
+    common = common_words(count_words(line.words for line in _lines(recipe, "train", train, tokenizer)))
+    write_file(path, json.dumps(sorted(common), ensure_ascii=False).encode())
+    return common

@@ -1,0 +1,361 @@
+"""Training: from a recipe to a run's folder, to be stopped and gone on with at any time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from anyorder.batch import Batch, collate, plan_epoch, shares
+from anyorder.checkpoint import (
+    Checkpoint,
+    Trained,
+    average,
+    checkpoints,
+    load_trained,
+    load_weights,
+    prune,
+    save_checkpoint,
+    save_trained,
+    weights_of,
+    write_file,
+)
+from anyorder.config import Recipe
+from anyorder.errors import UserError
+from anyorder.metrics_log import MetricsLog
+from anyorder.model import Indigo
+from anyorder.optimise import Optimiser, Sums, learning_rate
+from anyorder.prepare import Prepared, prepare
+from anyorder.processes import Processes, check_precision, processes
+from anyorder.validate import Validation
+
+# Keys that may differ when a run goes on: they change how long and how it is watched, not what is learned.
+MAY_CHANGE = (
+    "run",
+    "decode",
+    "data.root",
+    "data.cache",
+    "data.test",
+    "train.steps",
+    "train.patience",
+    "train.log_every",
+    "train.validate_lines",
+    "train.keep",
+    "train.average",
+    "train.device",
+)
+
+
+class Listener(Protocol):
+    """Someone who watches a training."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line."""
+
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """Lines of the data."""
+
+    def trained(self, step: int, steps: int, metrics: dict[str, float]) -> None:
+        """Some updates were made."""
+
+    def validated(self, step: int, scores: dict[str, Any], *, best: bool) -> None:
+        """The dev set was gone through."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a training stands, beside the weights."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0  # of the epoch, done
+    best: float | None = None  # dev score, larger is better
+    since_best: int = 0  # validations
+    seconds: float = 0.0
+    scale: dict[str, Any] = field(default_factory=dict)
+
+
+def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite: bool = False) -> None:
+    """Train to the end, or until interrupted; the run's folder then holds the best model so far."""
+    with processes(recipe.train.device) as these:
+        check_precision(recipe.train.precision, these.device)
+        if these.first:
+            _claim(recipe, resume=resume, overwrite=overwrite)
+        these.agree(True)  # the others wait until the folder is ready
+        told = listener.preparing if these.first else None
+        prepared = prepare(recipe, progress=told)
+        training = Training(recipe, prepared, these, listener)
+        found = checkpoints(recipe.run)
+        if found:
+            training.restore(found[-1])
+        elif recipe.train.init is not None:
+            training.bootstrap(recipe.train.init)
+        with _interruption() as interrupted:
+            training.run(interrupted)
+
+
+def _claim(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
+    """Make the run's folder ready: new, or with the checkpoints to go on from."""
+    run, note = recipe.run, recipe.run / "recipe.json"
+    if overwrite:
+        shutil.rmtree(run, ignore_errors=True)
+    if not resume and note.exists():
+        raise UserError(f"{run}: is a run already; --resume goes on with it, --overwrite starts anew")
+    if checkpoints(run):
+        _check_same(json.loads(note.read_text(encoding="utf-8")), recipe.model_dump(mode="json"), run=run)
+    run.mkdir(parents=True, exist_ok=True)
+    write_file(note, json.dumps(recipe.model_dump(mode="json"), indent=2).encode())
+
+
+def _check_same(before: dict[str, Any], now: dict[str, Any], *, run: Path, prefix: str = "") -> None:
+    for key in sorted(before.keys() | now.keys()):
+        name, old, new = prefix + key, before.get(key), now.get(key)
+        if name in MAY_CHANGE or old == new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            _check_same(old, new, run=run, prefix=f"{name}.")
+        else:
+            raise UserError(
+                f"{run}: was trained with {name} = {json.dumps(old)}, now it is {json.dumps(new)}; "
+                "a run goes on with the recipe that it began with (or --overwrite)"
+            )
+
+
+class Training:
+    """One process's part in a training."""
+
+    def __init__(self, recipe: Recipe, prepared: Prepared, these: Processes, listener: Listener) -> None:
+        self.recipe, self.settings = recipe, recipe.train
+        self.prepared, self.processes, self.listener = prepared, these, listener
+        torch.manual_seed(self.settings.seed)
+        self.model = Indigo(recipe.model, prepared.shape).to(these.device)
+        self.optimiser = Optimiser(self.model, self.settings, these)
+        self.progress = Progress()
+        self.validation = Validation(recipe, prepared.dev, prepared.tokenizer) if these.first else None
+
+    # --- where to begin ---
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint."""
+        load_weights(self.model, checkpoint.weights(), origin=checkpoint.folder)
+        self.progress = Progress(**checkpoint.progress())
+        self.optimiser.restore(checkpoint.optimizer(), self.progress.scale)
+        if self.processes.first:
+            self.listener.note(f"going on from step {self.progress.step} ({checkpoint.folder})")
+
+    def bootstrap(self, run: Path) -> None:
+        """Begin with the weights of another run, which must have the same vocabulary."""
+        other = load_trained(run, device=self.processes.device)
+        if other.tokenizer.to_json() != self.prepared.tokenizer.to_json():
+            raise UserError(
+                f"train.init = {str(run)!r}: has another vocabulary; "
+                "its data.train and text sections must be those of this recipe"
+            )
+        load_weights(self.model, weights_of(other.model), origin=run)
+        if self.processes.first:
+            self.listener.note(f"starting from the weights of {run}")
+
+    # --- the loop ---
+
+    def run(self, interrupted: Callable[[], bool]) -> None:
+        """Update, log, validate and save until the end."""
+        began = time.perf_counter() - self.progress.seconds
+        log = MetricsLog(self.recipe.run, from_step=self.progress.step) if self.processes.first else None
+        try:
+            window = Window()
+            for epoch, number, pairs in self._plan():
+                step = self.progress.step + 1
+                sums = self._update(step, epoch, pairs)
+                self.progress = replace(
+                    self.progress,
+                    step=step,
+                    epoch=epoch,
+                    batch=number + 1,
+                    seconds=time.perf_counter() - began,
+                )
+                window.add(sums, tokens=int(self.prepared.train.sizes()[pairs].sum()))
+                if log is not None and (step % self.settings.log_every == 0 or step == self.settings.steps):
+                    metrics = {"epoch": epoch, "lr": learning_rate(self.settings, step), **window.metrics()}
+                    log.write(step, metrics)
+                    self.listener.trained(step, self.settings.steps, metrics)
+                    window = Window()
+                at_end = step == self.settings.steps
+                if (step % self.settings.validate_every == 0 or at_end) and self._validate_and_save(log):
+                    break
+                if not at_end and self.processes.any(interrupted()):
+                    self._stop_here(step)
+                    return
+        finally:
+            if log is not None:
+                log.close()
+        if self.processes.first and self.settings.average:
+            self._save_average()
+
+    def _plan(self) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
+        """Epoch, number in the epoch and pairs of each update still to make."""
+        sizes = self.prepared.train.sizes()
+        epoch, done = self.progress.epoch, self.progress.batch
+        while self.progress.step < self.settings.steps:
+            plan = plan_epoch(
+                sizes, batch_tokens=self.settings.batch_tokens, seed=self.settings.seed, epoch=epoch
+            )
+            for number in range(done, len(plan)):
+                if self.progress.step >= self.settings.steps:
+                    return
+                yield epoch, number, plan[number]
+            epoch, done = epoch + 1, 0
+
+    def _update(self, step: int, epoch: int, pairs: NDArray[np.int64]) -> Sums:
+        lengths = self.prepared.train.corpus.target.lengths()[pairs]
+        parts = shares(pairs, self.settings.accumulate * self.processes.count)
+        mine = parts[self.processes.rank :: self.processes.count]
+        batches = [self._collated(part, epoch) for part in mine if len(part)]
+        if not batches:
+            # Others have pairs and wait for this process's gradients, which are zero.
+            batches = [self._collated(pairs[:1], epoch, weight=0.0)]
+        sums = self.optimiser.update(step, batches, steps_in_all=int((lengths + 1).sum()))
+        if not sums.finite:
+            last = checkpoints(self.recipe.run)
+            kept = f"the last good checkpoint is {last[-1].folder}" if last else "there is no checkpoint yet"
+            raise UserError(
+                f"step {step}: the loss is not finite (words {sums.word:.3g}, gaps {sums.gap:.3g}, gradient "
+                f"{sums.gradient_norm:.3g}); {kept}; a lower train.lr or train.clip_norm may help"
+            )
+        return sums
+
+    def _collated(self, pairs: NDArray[np.int64], epoch: int, weight: float = 1.0) -> Batch:
+        seed, data = self.settings.seed, self.prepared.train
+        return collate([replace(data.example(int(i), seed=seed, epoch=epoch), weight=weight) for i in pairs])
+
+    # --- validation and files, the first process's business ---
+
+    def _validate_and_save(self, log: MetricsLog | None) -> bool:
+        """Returns whether it is time to stop early; all processes learn of it."""
+        stop = False
+        if self.validation is not None and log is not None:
+            scores = self.validation.scores(self.model, device=self.processes.device)
+            score = (
+                -scores["dev_loss"]
+                if self.settings.select == "loss"
+                else scores[f"dev_{self.settings.select}"]
+            )
+            best = self.progress.best is None or score > self.progress.best
+            self.progress = replace(
+                self.progress,
+                best=score if best else self.progress.best,
+                since_best=0 if best else self.progress.since_best + 1,
+            )
+            log.write(self.progress.step, scores)
+            self.listener.validated(self.progress.step, scores, best=best)
+            if best:
+                save_trained(self.recipe.run, self._trained({"step": self.progress.step, **scores}))
+            self._save()
+            stop = 0 < self.settings.patience <= self.progress.since_best
+            if stop:
+                self.listener.note(
+                    f"no better {self.settings.select} in {self.settings.patience} validations: done"
+                )
+        return self.processes.agree(stop)
+
+    def _save(self) -> None:
+        progress = asdict(replace(self.progress, scale=self.optimiser.scale()))
+        save_checkpoint(
+            self.recipe.run,
+            step=self.progress.step,
+            weights=weights_of(self.model),
+            optimizer=self.optimiser.state(),
+            progress=progress,
+        )
+        found = checkpoints(self.recipe.run)
+        prune(self._regular(found)[-self.settings.keep :] or found[-1:], found)
+
+    def _regular(self, found: list[Checkpoint]) -> list[Checkpoint]:
+        """Those that a run without interruption has too, and the newest."""
+        return [
+            checkpoint
+            for checkpoint in found
+            if checkpoint.step % self.settings.validate_every == 0 or checkpoint == found[-1]
+        ]
+
+    def _stop_here(self, step: int) -> None:
+        if self.processes.first:
+            self._save()
+            self.listener.note(f"stopped at step {step}; `--resume` goes on from here")
+
+    def _save_average(self) -> None:
+        last = checkpoints(self.recipe.run)[-self.settings.average :]
+        weights = average(checkpoint.weights() for checkpoint in last)
+        load_weights(self.model, weights, origin=self.recipe.run)
+        assert self.validation is not None
+        scores = self.validation.scores(self.model, device=self.processes.device)
+        self.listener.validated(self.progress.step, scores, best=True)
+        averaged = [checkpoint.step for checkpoint in last]
+        save_trained(self.recipe.run, self._trained({"averaged_steps": averaged, **scores}))
+        self.listener.note(
+            f"the model is the mean of the checkpoints at steps {', '.join(map(str, averaged))}"
+        )
+
+    def _trained(self, scores: dict[str, Any]) -> Trained:
+        return Trained(
+            model=self.model,
+            tokenizer=self.prepared.tokenizer,
+            recipe=self.recipe,
+            common_words=self.prepared.common_words,
+            scores=scores,
+        )
+
+
+class Window:
+    """Losses and speed since the last line of the log."""
+
+    def __init__(self) -> None:
+        self.began = time.perf_counter()
+        self.word = self.gap = self.words = self.gaps = self.tokens = 0.0
+        self.gradient_norm = 0.0
+
+    def add(self, sums: Sums, *, tokens: int) -> None:
+        """One update."""
+        self.word, self.gap = self.word + sums.word, self.gap + sums.gap
+        self.words, self.gaps = self.words + sums.words, self.gaps + sums.gaps
+        self.tokens += tokens
+        self.gradient_norm = sums.gradient_norm
+
+    def metrics(self) -> dict[str, float]:
+        """Losses a word and a gap; source and target tokens a second."""
+        return {
+            "loss": (self.word + self.gap) / max(1.0, self.words, self.gaps),
+            "word_loss": self.word / max(1.0, self.words),
+            "gap_loss": self.gap / max(1.0, self.gaps),
+            "gradient_norm": self.gradient_norm,
+            "tokens_per_second": self.tokens / (time.perf_counter() - self.began),
+        }
+
+
+@contextmanager
+def _interruption() -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C or polite kill into a question for the loop; the second interrupts at once."""
+    asked = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,452 @@
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import re
+import tempfile
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anyorder.config import Recipe
+from anyorder.corpus import (
+    Features,
+    Pair,
+    Ragged,
+    load_split,
+    raw_pairs,
+    read_lines,
+    statistics,
+    train_tokenizer,
+)
+from anyorder.errors import UserError
+from anyorder.tokens import Tokenizer
+
+SPACES = {"split": "spaces"}
+SOURCE = "eins zwei\ndrei\nvier fünf sechs\n"
+TARGET = "one two\nthree\nfour five six\n"
+
+
+def recipe_of(folder: Path, *, train: dict[str, str] | None = None, **data: object) -> Recipe:
+    """A recipe of whole words over files of the folder; all splits are as train unless they are given."""
+    train = train or {"source": "train.de", "target": "train.en"}
+    splits = {"train": train, "dev": train, "test": train}
+    values = {"root": folder, "cache": folder / "cache", **splits, **data}
+    text = {"unit": "words", "source": SPACES, "target": SPACES}
+    return Recipe.model_validate({"run": "run", "data": values, "text": text})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.de").write_text(SOURCE, encoding="utf-8")
+    (tmp_path / "train.en").write_text(TARGET, encoding="utf-8")
+    return tmp_path
+
+
+def cached_files(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in (folder / "cache").rglob("*") if path.is_file()}
+
+
+# Laws
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\n\r\ufeff", exclude_categories=["Cs"]))))
+def test_reading_gives_back_the_lines_written(lines: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "lines.txt"
+        path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+        assert list(read_lines(path)) == list(enumerate(lines, start=1))
+
+
+@given(st.lists(st.lists(st.integers(0, 99))))
+def test_a_ragged_array_is_its_sequences(sequences: list[list[int]]) -> None:
+    lengths = [len(sequence) for sequence in sequences]
+    ragged = Ragged(
+        values=np.array(list(chain.from_iterable(sequences)), dtype=np.int32),
+        offsets=np.cumsum([0, *lengths], dtype=np.int64),
+    )
+    assert [ragged[number].tolist() for number in range(len(ragged))] == sequences
+    assert ragged.lengths().tolist() == lengths
+    for outside in (-1, len(sequences)):
+        with pytest.raises(IndexError):
+            ragged[outside]
+
+
+def test_a_split_is_what_the_tokenizer_makes_of_its_lines(folder: Path) -> None:
+    recipe = recipe_of(folder)
+    tokenizer = train_tokenizer(recipe)
+    corpus = load_split(recipe, "train", tokenizer)
+    pairs = raw_pairs(recipe, "train")
+    assert len(corpus) == len(pairs) == 3
+    for number, pair in enumerate(pairs):
+        target = tokenizer.encode(pair.target, "target")
+        assert corpus.source[number].tolist() == tokenizer.encode(pair.source or "", "source").ids
+        assert corpus.target[number].tolist() == target.ids
+        assert corpus.pieces[number].tolist() == target.pieces
+    assert corpus.lines.tolist() == [1, 2, 3]
+    assert corpus.skipped == {}
+
+
+def test_arrays_are_memory_maps(folder: Path) -> None:
+    recipe = recipe_of(folder)
+    corpus = load_split(recipe, "train", train_tokenizer(recipe))
+    assert isinstance(corpus.source, Ragged)
+    for values in (corpus.source.values, corpus.target.values, corpus.pieces.values, corpus.lines):
+        assert isinstance(values, np.memmap)
+    assert corpus.target.values.dtype == np.int32
+    assert corpus.target.offsets.dtype == np.int64
+
+
+# The cache
+
+
+def test_the_second_time_comes_from_the_cache(folder: Path) -> None:
+    recipe = recipe_of(folder)
+    tokenizer = train_tokenizer(recipe)
+    first = load_split(recipe, "train", tokenizer)
+    files = cached_files(folder)
+    calls: list[tuple[int, int]] = []
+    again = load_split(recipe, "train", train_tokenizer(recipe), progress=lambda *call: calls.append(call))
+    assert (again.key, again.folder) == (first.key, first.folder)
+    assert cached_files(folder) == files
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    ("files", "settings"),
+    [
+        ({"train.de": "eins zwei\ndrei\nsieben\n"}, {}),
+        ({"train.en": "one\ntwo\nthree\n"}, {}),
+        ({}, {"max_length": 100}),
+        ({}, {"bad_lines": "skip"}),
+    ],
+)
+def test_what_a_split_depends_on_changes_its_key(
+    folder: Path, files: dict[str, str], settings: dict[str, Any]
+) -> None:
+    recipe = recipe_of(folder)
+    tokenizer = train_tokenizer(recipe)
+    before = load_split(recipe, "train", tokenizer).key
+    for name, content in files.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    assert load_split(recipe_of(folder, **settings), "train", tokenizer).key != before
+
+
+def test_another_tokenizer_changes_the_key(folder: Path) -> None:
+    recipe = recipe_of(folder)
+    other = Tokenizer.train(recipe.text, ["eins"], ["one"])
+    keys = {load_split(recipe, "train", each).key for each in (train_tokenizer(recipe), other)}
+    assert len(keys) == 2
+
+
+def test_a_tokenizer_is_learnt_anew_from_other_text_or_rules(folder: Path) -> None:
+    recipe = recipe_of(folder)
+    before = train_tokenizer(recipe)
+    rarer = recipe.model_copy(update={"text": recipe.text.model_copy(update={"min_count": 2})})
+    assert train_tokenizer(rarer).size == 5 < before.size
+    (folder / "train.en").write_text("one\none\none\n")
+    after = train_tokenizer(recipe)
+    assert after.target_size == 6 < before.target_size
+
+
+def test_half_written_entries_are_never_used(folder: Path) -> None:
+    def broken_off(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    recipe = recipe_of(folder)
+    tokenizer = train_tokenizer(recipe)
+    before = cached_files(folder)
+    with pytest.raises(KeyboardInterrupt):
+        load_split(recipe, "train", tokenizer, progress=broken_off)
+    assert cached_files(folder) == before
+    assert len(load_split(recipe, "train", tokenizer)) == 3
+
+
+def test_two_at_once_share_one_entry(folder: Path) -> None:
+    """The second run does all its work while the first is about to store the same."""
+    recipe = recipe_of(folder)
+    tokenizer = train_tokenizer(recipe)
+    faster: list[str] = []
+    slower = load_split(
+        recipe,
+        "train",
+        tokenizer,
+        progress=lambda done, total: faster.append(load_split(recipe, "train", tokenizer).key),
+    )
+    assert faster == [slower.key]
+    assert len(slower) == 3
+    assert list(slower.folder.parent.iterdir()) == [slower.folder]
+
+
+def test_the_cache_is_in_the_users_cache_folder_by_default(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "xdg"))
+    recipe = recipe_of(folder, cache=None)
+    corpus = load_split(recipe, "train", train_tokenizer(recipe))
+    assert corpus.folder.is_relative_to(folder / "xdg" / "anyorder")
+
+
+def test_a_cache_that_cannot_be_written_is_named(folder: Path) -> None:
+    (folder / "taken").write_text("a file")
+    with pytest.raises(UserError, match=r"taken.*data\.cache must be a writable folder"):
+        train_tokenizer(recipe_of(folder, cache=folder / "taken"))
+
+
+def test_progress_ends_at_the_total(folder: Path) -> None:
+    recipe = recipe_of(folder)
+    learning: list[tuple[int, int]] = []
+    tokenizer = train_tokenizer(recipe, progress=lambda *call: learning.append(call))
+    tokenising: list[tuple[int, int]] = []
+    load_split(recipe, "train", tokenizer, progress=lambda *call: tokenising.append(call))
+    assert learning == [(6, 6)]
+    assert tokenising == [(3, 3)]
+
+
+# Reading files
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "lines"),
+    [
+        ("plain", b"a\nb\n", ["a", "b"]),
+        ("no-last-end", b"a\nb", ["a", "b"]),
+        ("windows", b"a\r\n\r\nb\r\n", ["a", "", "b"]),
+        ("marked", b"\xef\xbb\xbfa\nb\n", ["a", "b"]),
+        ("separators", "a\u2028b\x0bc\x85d\n".encode(), ["a\u2028b\x0bc\x85d"]),
+        ("packed.gz", gzip.compress(b"a\nb\n"), ["a", "b"]),
+        ("packed.xz", lzma.compress(b"a\nb\n"), ["a", "b"]),
+        ("empty", b"", []),
+    ],
+)
+def test_reading(tmp_path: Path, name: str, content: bytes, lines: list[str]) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert [text for _, text in read_lines(path)] == lines
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("latin.txt", b"good\nM\xe4rz\n", ":2: not valid UTF-8 (byte 0xe4 at byte 2 of the line)"),
+        ("missing.txt", None, ": no such file (data.train.source)"),
+        ("cut.gz", gzip.compress(b"a\nb\n")[:-9], ": not a whole .gz file (data.train.source)"),
+        ("wrong.xz", b"plain text\n", ": not a whole .xz file (data.train.source)"),
+        ("", None, ": Is a directory (data.train.source)"),
+    ],
+)
+def test_unreadable_files_are_named(tmp_path: Path, name: str, content: bytes | None, complaint: str) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError) as raised:
+        list(read_lines(path, key="data.train.source"))
+    assert str(raised.value) == f"{path}{complaint}"
+
+
+def test_files_of_unequal_length_are_named_with_their_counts(folder: Path) -> None:
+    recipe = recipe_of(folder)
+    tokenizer = train_tokenizer(recipe)
+    (folder / "train.en").write_text("one\ntwo\n")
+    complaint = r"train\.de has 3 lines but .*train\.en has 2;"
+    with pytest.raises(UserError, match=complaint):
+        train_tokenizer(recipe)
+    with pytest.raises(UserError, match=complaint):
+        load_split(recipe, "train", tokenizer)
+    with pytest.raises(UserError, match=complaint):
+        raw_pairs(recipe, "train")
+
+
+def test_a_split_that_the_recipe_lacks_is_named(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"data\.test: missing"):
+        raw_pairs(recipe_of(folder, test=None), "test")
+
+
+# JSONL
+
+
+def test_jsonl_pairs(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"source": "eins", "target": "one"}\n{"target": "two", "source": "zwei", "id": 7}\n')
+    recipe = recipe_of(tmp_path, train={"jsonl": "pairs.jsonl"})
+    expected = [Pair(line=1, source="eins", target="one"), Pair(line=2, source="zwei", target="two")]
+    assert raw_pairs(recipe, "train") == expected
+    assert len(load_split(recipe, "train", train_tokenizer(recipe))) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("{oops", "not valid JSON"),
+        ("", "not valid JSON"),
+        ('["eins", "one"]', 'must be {"source": ..., "target": ...}'),
+        ('{"source": "eins"}', 'no "target"'),
+        ('{"source": 1, "target": "one"}', '"source" is 1; must be a string'),
+    ],
+)
+def test_bad_jsonl_is_named_by_its_line(tmp_path: Path, line: str, complaint: str) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"source": "eins", "target": "one"}\n' + line + "\n")
+    with pytest.raises(UserError, match=re.escape(f"{path}:2: {complaint}")):
+        raw_pairs(recipe_of(tmp_path, train={"jsonl": "pairs.jsonl"}), "train")
+
+
+# Bad lines
+
+BAD_SOURCE = b"a\n \nb\nM\xe4rz\nc d e f\ng\n"
+BAD_TARGET = b"A\nB\n\nC\nD\nE F G H\n"
+GOOD_LINES = [1]
+REASONS = {"empty line": 2, "not valid UTF-8": 1, "over-long line": 2}
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    (tmp_path / "train.de").write_bytes(BAD_SOURCE)
+    (tmp_path / "train.en").write_bytes(BAD_TARGET)
+    return tmp_path
+
+
+def test_skipped_lines_take_their_pair_along_and_are_counted(bad: Path) -> None:
+    recipe = recipe_of(bad, bad_lines="skip", max_length=3)
+    corpus = load_split(recipe, "dev", train_tokenizer(recipe))
+    assert corpus.lines.tolist() == GOOD_LINES
+    assert corpus.skipped == REASONS
+    assert len(corpus.source) == len(corpus.target) == len(corpus.pieces) == 1
+    assert raw_pairs(recipe, "dev", lines=corpus.lines) == [Pair(line=1, source="a", target="A")]
+
+
+def test_refused_lines_are_named_with_how_many_more(bad: Path) -> None:
+    skipping = recipe_of(bad, bad_lines="skip", max_length=3)
+    refusing = recipe_of(bad, bad_lines="refuse", max_length=3)
+    with pytest.raises(UserError) as raised:
+        load_split(refusing, "train", train_tokenizer(skipping))
+    assert str(raised.value) == (
+        f"{bad / 'train.de'}:2: empty line (and 4 more bad lines); "
+        'set data.bad_lines = "skip" to leave them out'
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "complaint"),
+    [
+        ("a\n", "\n", "train.en:1: empty line; set"),
+        ("a\n", "b c d e\n", "train.en:1: over-long line (4 tokens, data.max_length = 3); set"),
+        ("\nb\n", "A\n\n", "train.de:1: empty line (and 1 more bad line); set"),
+    ],
+)
+def test_refusals(tmp_path: Path, source: str, target: str, complaint: str) -> None:
+    (tmp_path / "train.de").write_text(source)
+    (tmp_path / "train.en").write_text(target)
+    recipe = recipe_of(tmp_path, max_length=3)
+    with pytest.raises(UserError, match=re.escape(complaint)):
+        load_split(recipe, "train", train_tokenizer(recipe))
+
+
+def test_a_refusal_in_jsonl_says_which_side(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text(json.dumps({"source": "", "target": "one"}))
+    recipe = recipe_of(tmp_path, train={"jsonl": "pairs.jsonl"})
+    with pytest.raises(UserError, match=re.escape("pairs.jsonl:1: empty line (source); set")):
+        load_split(recipe, "train", train_tokenizer(recipe))
+
+
+def test_wrong_encoding_stops_learning_a_vocabulary(bad: Path) -> None:
+    with pytest.raises(UserError, match=r"train\.de:4: not valid UTF-8 .*; set data\.bad_lines"):
+        train_tokenizer(recipe_of(bad))
+
+
+@pytest.mark.parametrize("bad_lines", ["refuse", "skip"])
+def test_a_test_split_is_kept_whole(tmp_path: Path, bad_lines: str) -> None:
+    (tmp_path / "train.de").write_text("a\n\nb c d e\n")
+    (tmp_path / "train.en").write_text("A\nB\n\n")
+    recipe = recipe_of(tmp_path, bad_lines=bad_lines, max_length=3)
+    corpus = load_split(recipe, "test", train_tokenizer(recipe))
+    assert corpus.lines.tolist() == [1, 2, 3]
+    assert corpus.source.lengths().tolist() == [1, 0, 4]
+    assert corpus.target.lengths().tolist() == [1, 1, 0]
+
+
+def test_a_test_line_that_cannot_be_read_is_always_refused(bad: Path) -> None:
+    recipe = recipe_of(bad, bad_lines="skip")
+    with pytest.raises(UserError, match=r"train\.de:4: not valid UTF-8 .*; a test line can't be left out"):
+        load_split(recipe, "test", train_tokenizer(recipe))
+
+
+def test_a_split_with_nothing_left_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.de").write_text("\n\n")
+    (tmp_path / "train.en").write_text("A\nB\n")
+    recipe = recipe_of(tmp_path, bad_lines="skip")
+    with pytest.raises(UserError, match=r"data\.train: none of its 2 lines can be used"):
+        load_split(recipe, "train", train_tokenizer(recipe))
+
+
+# Image features
+
+FEATURES = {"features": "train.npy", "target": "train.en"}
+
+
+def test_features_follow_the_kept_lines(tmp_path: Path) -> None:
+    grid = np.arange(3 * 2 * 4, dtype=np.float32).reshape(3, 2, 4)
+    np.save(tmp_path / "train.npy", grid)
+    (tmp_path / "train.en").write_text("a cat\n\na dog\n")
+    recipe = recipe_of(tmp_path, train=FEATURES, bad_lines="skip")
+    corpus = load_split(recipe, "train", train_tokenizer(recipe))
+    assert isinstance(corpus.source, Features)
+    assert corpus.lines.tolist() == [1, 3]
+    assert np.array_equal(corpus.source[0], grid[0])
+    assert np.array_equal(corpus.source[1], grid[2])
+    assert corpus.source.lengths().tolist() == [2, 2]
+    assert raw_pairs(recipe, "train", lines=[3]) == [Pair(line=3, source=None, target="a dog")]
+
+
+@pytest.mark.parametrize(
+    ("shape", "complaint"),
+    [
+        (
+            (3, 8),
+            r"train\.npy: has shape \(3, 8\); allowed: \(lines, vectors, width\) \(data\.train\.features\)",
+        ),
+        ((2, 4, 8), r"train\.npy has 2 lines but .*train\.en has 3;"),
+    ],
+)
+def test_features_of_a_wrong_shape_are_refused(folder: Path, shape: tuple[int, ...], complaint: str) -> None:
+    np.save(folder / "train.npy", np.zeros(shape, dtype=np.float32))
+    with pytest.raises(UserError, match=complaint):
+        train_tokenizer(recipe_of(folder, train=FEATURES))
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "no such file"),
+        (b"not an array", "not an .npy file of numbers"),
+        (b"", "not a whole .npy file"),
+    ],
+)
+def test_broken_features_are_named(folder: Path, content: bytes | None, complaint: str) -> None:
+    if content is not None:
+        (folder / "train.npy").write_bytes(content)
+    with pytest.raises(UserError, match=re.escape(f"train.npy: {complaint} (data.train.features)")):
+        train_tokenizer(recipe_of(folder, train=FEATURES))
+
+
+# Statistics
+
+
+def test_statistics(folder: Path) -> None:
+    (folder / "test.de").write_text("eins neu\n\ndrei\n")
+    (folder / "test.en").write_text("one two three new\n\nthree\n")
+    recipe = recipe_of(folder, test={"source": "test.de", "target": "test.en"})
+    tokenizer = train_tokenizer(recipe)
+    counted = statistics(load_split(recipe, "test", tokenizer), tokenizer)
+    assert (counted.pairs, counted.skipped, counted.longest_target) == (3, 0, 4)
+    assert (counted.vocabulary, counted.target_vocabulary) == (5 + 12, 5 + 6)
+    assert counted.mean_source == pytest.approx(3 / 3)
+    assert counted.mean_target == pytest.approx(5 / 3)
+    assert counted.unknown_source == pytest.approx(1 / 3)
+    assert counted.unknown_target == pytest.approx(1 / 5)

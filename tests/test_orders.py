@@ -1,0 +1,387 @@
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anyorder.config import Order
+from anyorder.errors import UserError
+from anyorder.orders import (
+    ORDERS,
+    Line,
+    Orderer,
+    by_rank,
+    checked_slots,
+    common_words,
+    count_words,
+    order_rule,
+    order_split,
+    prepare_order,
+    random_slots,
+    spread,
+    tree_depths,
+)
+
+lengths = st.integers(min_value=0, max_value=30)
+seeds = st.integers(min_value=0, max_value=2**32 - 1)
+piece_counts = st.lists(st.integers(min_value=1, max_value=4), max_size=12)
+word_lists = st.lists(st.sampled_from("abcdefgh"), max_size=20)
+
+
+def ranked(name: str, marks: Sequence[int]) -> list[int]:
+    rule = ORDERS[name]
+    assert rule.ranks is not None
+    return by_rank(rule.ranks(marks))
+
+
+def over_slots(name: str, length: int) -> list[int]:
+    return ranked(name, range(1, length + 1))
+
+
+def line_of(text: str, *, number: int = 1, pieces: Sequence[int] | None = None) -> Line:
+    words = text.split()
+    return Line(number=number, words=words, pieces=pieces or [1] * len(words))
+
+
+def slots_of(orderer: Orderer, *lines: Line) -> list[list[int]]:
+    return list(orderer.slots(lines))
+
+
+def complaint(order: Order, *lines: Line, **settings: Any) -> str:  # noqa: ANN401
+    with pytest.raises(UserError) as refused:
+        slots_of(prepare_order(order, split="train", **settings), *lines)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+class TestLaws:
+    @pytest.mark.parametrize("length", range(31))
+    @pytest.mark.parametrize("name", ["l2r", "r2l", "odd", "blt"])
+    def test_orders_over_tokens_are_permutations(self, name: str, length: int) -> None:
+        assert sorted(over_slots(name, length)) == list(range(1, length + 1))
+
+    @given(st.lists(st.integers(min_value=0, max_value=5), max_size=30))
+    def test_ranks_rise_and_equal_ranks_go_left_to_right(self, ranks: list[int]) -> None:
+        slots = by_rank(ranks)
+        assert sorted(slots) == list(range(1, len(ranks) + 1))
+        written = [(ranks[slot - 1], slot) for slot in slots]
+        assert written == sorted(written)
+
+    @given(lengths, seeds)
+    def test_random_slots_are_a_permutation_that_the_generator_decides(self, length: int, seed: int) -> None:
+        slots = random_slots(length, generator=np.random.default_rng(seed)).tolist()
+        assert sorted(slots) == list(range(1, length + 1))
+        assert slots == random_slots(length, generator=np.random.default_rng(seed)).tolist()
+
+    @given(lengths)
+    def test_blt_has_as_few_levels_as_a_binary_tree_can_have(self, length: int) -> None:
+        # bit_length is floor(log2 n) + 1
+        assert len(set(tree_depths(length))) == length.bit_length()
+
+    @given(lengths)
+    def test_r2l_is_l2r_backwards(self, length: int) -> None:
+        assert over_slots("r2l", length) == over_slots("l2r", length)[::-1]
+
+    @given(st.lists(st.booleans(), max_size=30))
+    def test_cf_is_rf_with_the_roles_exchanged(self, common: list[bool]) -> None:
+        rare = [not word for word in common]
+        assert ranked("cf", common) == ranked("rf", rare)
+
+    @given(piece_counts, seeds)
+    def test_spread_keeps_words_together_and_rising(self, pieces: list[int], seed: int) -> None:
+        word_slots = random_slots(len(pieces), generator=np.random.default_rng(seed)).tolist()
+        token_slots = spread(word_slots, pieces=pieces)
+        assert sorted(token_slots) == list(range(1, sum(pieces) + 1))
+        word_of_token = [word for word, count in enumerate(pieces, start=1) for _ in range(count)]
+        written_words = [word_of_token[slot - 1] for slot in token_slots]
+        assert written_words == [word for word in word_slots for _ in range(pieces[word - 1])]
+        for word in word_slots:
+            own = [slot for slot in token_slots if word_of_token[slot - 1] == word]
+            assert own == sorted(own)
+
+    @given(st.lists(word_lists, max_size=8))
+    def test_no_other_cut_is_nearer_to_half_of_the_running_words(self, lines: list[list[str]]) -> None:
+        counts = count_words(lines)
+        common = common_words(counts)
+        total = counts.total()
+
+        def unevenness(words: Sequence[str]) -> int:
+            return abs(2 * sum(counts[word] for word in words) - total)
+
+        by_frequency = sorted(counts, key=lambda word: (-counts[word], word))
+        cuts = [by_frequency[:size] for size in range(len(by_frequency) + 1)]
+        assert sorted(common) in [sorted(cut) for cut in cuts]
+        assert unevenness(sorted(common)) == min(map(unevenness, cuts))
+
+    @given(st.permutations(range(1, 9)))
+    def test_a_permutation_passes_and_one_less_each_does_not(self, slots: list[int]) -> None:
+        assert checked_slots(slots, length=8, where="here") == slots
+        with pytest.raises(UserError, match="counted from 1"):
+            checked_slots([slot - 1 for slot in slots], length=8, where="here")
+
+
+class TestTables:
+    @pytest.mark.parametrize(
+        ("name", "length", "slots"),
+        [
+            ("l2r", 4, [1, 2, 3, 4]),
+            ("r2l", 4, [4, 3, 2, 1]),
+            ("odd", 7, [1, 3, 5, 7, 2, 4, 6]),
+            ("odd", 4, [1, 3, 2, 4]),
+            ("blt", 7, [4, 2, 6, 1, 3, 5, 7]),
+            ("blt", 6, [3, 1, 5, 2, 4, 6]),
+            ("blt", 2, [1, 2]),
+            ("blt", 1, [1]),
+        ],
+    )
+    def test_orders_over_tokens(self, name: str, length: int, slots: list[int]) -> None:
+        assert over_slots(name, length) == slots
+
+    def test_spread(self) -> None:
+        assert spread([3, 1, 2], pieces=[2, 1, 3]) == [4, 5, 6, 1, 2, 3]
+
+    @pytest.mark.parametrize(
+        ("counts", "common"),
+        [
+            ({"the": 5, "of": 3, "cat": 1, "dog": 1}, {"the"}),
+            ({"the": 3, "of": 3, "cat": 2, "dog": 2}, {"the", "of"}),
+            ({"the": 4, "of": 3, "cat": 2, "dog": 2}, {"the"}),
+            ({"b": 1, "a": 1}, {"a"}),
+            ({"a": 1}, set()),
+            ({}, set()),
+        ],
+    )
+    def test_common_words(self, counts: dict[str, int], common: set[str]) -> None:
+        assert common_words(counts) == common
+
+    @pytest.mark.parametrize(
+        ("given_slots", "message"),
+        [
+            ([1, 2], "here: 2 slots given, must be 3, one for each word"),
+            ([0, 1, 2], "here: slots are counted from 0, must be counted from 1"),
+            ([1, 1, 3], "here: not a permutation of 1 to 3; missing: 2; more than once: 1"),
+            ([1, 2, 4], "here: not a permutation of 1 to 3; missing: 3; out of range: 4"),
+        ],
+    )
+    def test_what_is_no_permutation_is_told_why(self, given_slots: object, message: str) -> None:
+        with pytest.raises(UserError) as refused:
+            checked_slots(given_slots, length=3, where="here")
+        assert str(refused.value) == message
+
+    @pytest.mark.parametrize(
+        ("given_slots", "shown"),
+        [
+            ("123", "'123'"),
+            (None, "None"),
+            ([1.0, 2.0, 3.0], "[1.0, 2.0, 3.0]"),
+            ([True, 2, 3], "[True, 2, 3]"),
+            (np.eye(2), "array([[1., 0.], [0., 1.]])"),
+        ],
+    )
+    def test_what_is_no_list_of_numbers_is_shown_on_one_line(self, given_slots: object, shown: str) -> None:
+        with pytest.raises(UserError) as refused:
+            checked_slots(given_slots, length=3, where="here")
+        assert str(refused.value) == (
+            f"here: {shown} given, must be a list of whole numbers, the slots counted from 1"
+        )
+
+    def test_long_lists_of_faults_are_cut(self) -> None:
+        with pytest.raises(UserError, match=r"missing: 2 3 4 5 6 …; more than once: 1$"):
+            checked_slots([1] * 9, length=9, where="here")
+
+
+class TestNamedOrders:
+    def test_token_orders_see_pieces_and_word_orders_see_words(self) -> None:
+        line = line_of("the cat sat", pieces=[1, 2, 1])
+        counts = Counter({"the": 5, "cat": 2, "sat": 3})
+        by_name = {
+            name: slots_of(prepare_order(Order(name=name), split="train", common=common_words(counts)), line)
+            for name in ("r2l", "cf", "rf")
+        }
+        assert by_name == {"r2l": [[4, 3, 2, 1]], "cf": [[1, 2, 3, 4]], "rf": [[2, 3, 4, 1]]}
+
+    def test_a_word_never_seen_is_rare(self) -> None:
+        orderer = prepare_order(Order(name="rf"), split="dev", counts={"the": 9, "cat": 1})
+        assert slots_of(orderer, line_of("the unheard cat")) == [[2, 3, 1]]
+
+    def test_rnd_draws_anew_from_its_generator(self) -> None:
+        orderer = prepare_order(Order(name="rnd"), split="train")
+        generator = np.random.default_rng(1)
+        line = line_of("a b c", pieces=[5, 5, 5])
+        first, second = orderer.slots([line, line], generator=generator)
+        assert orderer.random
+        assert sorted(first) == sorted(second) == list(range(1, 16))
+        assert first != second
+
+    def test_syn_from_a_conllu_file(self, tmp_path: Path) -> None:
+        heads = {"The": 2, "cat": 3, "sat": 0}
+        rows = [
+            f"{number}\t{form}\t_\t_\t_\t_\t{head}\t_\t_\t_"
+            for number, (form, head) in enumerate(heads.items(), start=1)
+        ]
+        (tmp_path / "train.conllu").write_text("\n".join(rows) + "\n\n", encoding="utf-8")
+        order = Order(name="syn", files={"train": Path("train.conllu")})
+        orderer = prepare_order(order, split="train", locate=lambda path: tmp_path / path)
+        assert slots_of(orderer, line_of("the cat sat", pieces=[1, 2, 1])) == [[4, 2, 3, 1]]
+
+    def test_syn_needs_a_parser_or_a_file(self) -> None:
+        assert complaint(Order(name="syn")) == (
+            "order.name = 'syn' needs order.parser, a spaCy pipeline, or order.files.train, a CoNLL-U file"
+        )
+
+    @pytest.mark.parametrize("name", ["l2l", "", "mine:", ":mine", "my-orders:mine", "a:b:c"])
+    def test_other_names_are_refused(self, name: str) -> None:
+        with pytest.raises(
+            UserError, match=r"no such order; allowed: l2r, r2l, .* or package\.module:function$"
+        ):
+            order_rule(name)
+
+
+class TestFile:
+    @pytest.fixture
+    def order(self, tmp_path: Path) -> Order:
+        return Order(name="file", files={"train": tmp_path / "slots.txt"})
+
+    def write(self, order: Order, text: str) -> Path:
+        order.files["train"].write_text(text, encoding="utf-8")
+        return order.files["train"]
+
+    def test_line_numbers_choose_the_permutation(self, order: Order) -> None:
+        self.write(order, "2 1\n\n3 1 2\n")
+        lines = [line_of("a b c", number=3), line_of("a b", number=1), line_of("", number=2)]
+        assert slots_of(prepare_order(order, split="train"), *lines) == [[3, 1, 2], [2, 1], []]
+
+    def test_errors_name_file_and_line(self, order: Order) -> None:
+        path = self.write(order, "1 2\n1 two\n0 1\n")
+        assert complaint(order, line_of("a b", number=2)) == (
+            f"{path}:2: 'two' given, must be a slot, counted from 1"
+        )
+        assert complaint(order, line_of("a b", number=3)).startswith(f"{path}:3: slots are counted from 0")
+        assert complaint(order, line_of("a b c", number=1)).startswith(f"{path}:1: 2 slots given, must be 3")
+        assert complaint(order, line_of("a", number=4)) == (
+            f"{path}: has 3 lines, but there is a target line 4; a permutation for each line is needed"
+        )
+
+    def test_files_that_are_not_there(self, order: Order) -> None:
+        assert complaint(order) == f"order.files.train = '{order.files['train']}': no such file"
+        assert complaint(Order(name="file")) == (
+            "order.name = 'file' needs order.files.train, a permutation a line"
+        )
+
+
+class TestOwnFunction:
+    @pytest.fixture
+    def module(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+        """A module in the current directory, under a name that no other test has imported."""
+        name = "orders_for_" + re.sub(r"\W", "_", request.node.name)
+        (tmp_path / f"{name}.py").write_text(
+            "def shortest_first(words):\n"
+            "    return sorted(range(1, len(words) + 1), key=lambda slot: len(words[slot - 1]))\n"
+            "def from_zero(words):\n    return list(range(len(words)))\n"
+            "def broken(words):\n    raise RuntimeError('no\\nsuch word')\n"
+            "a_number = 3\n",
+            encoding="utf-8",
+        )
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "path", list(sys.path))  # what is added to it goes with the test
+        return name
+
+    def test_is_found_in_the_current_directory(self, module: str) -> None:
+        orderer = prepare_order(Order(name=f"{module}:shortest_first"), split="dev")
+        assert slots_of(orderer, line_of("three a of", pieces=[2, 1, 1])) == [[3, 4, 1, 2]]
+
+    def test_wrong_results_name_function_and_line(self, module: str) -> None:
+        assert complaint(Order(name=f"{module}:from_zero"), line_of("a b", number=7)) == (
+            f"order {module}:from_zero, train line 7: slots are counted from 0, must be counted from 1"
+        )
+        assert complaint(Order(name=f"{module}:broken"), line_of("a b", number=7)) == (
+            f"order {module}:broken, train line 7: the function raised RuntimeError: no such word"
+        )
+
+    @pytest.mark.parametrize("function", ["absent", "a_number"])
+    def test_a_module_without_the_function(self, module: str, function: str) -> None:
+        assert complaint(Order(name=f"{module}:{function}")) == (
+            f"order.name = '{module}:{function}': {module} has no function '{function}'"
+        )
+
+    def test_no_such_module(self, module: str) -> None:
+        for absent in ("orders_nowhere", f"{module}.inner"):
+            assert complaint(Order(name=f"{absent}:mine")) == (
+                f"order.name = '{absent}:mine': no module '{absent}' in the current directory "
+                "or among installed packages"
+            )
+
+    def test_a_module_that_cannot_be_imported(self, module: str) -> None:
+        Path(f"{module}_2.py").write_text("import orders_nowhere\n", encoding="utf-8")
+        assert complaint(Order(name=f"{module}_2:mine")) == (
+            f"order.name = '{module}_2:mine': importing {module}_2 raised "
+            "ModuleNotFoundError: No module named 'orders_nowhere'"
+        )
+
+
+class TestCache:
+    def test_slots_are_written_once_and_mapped(self, tmp_path: Path) -> None:
+        orderer = prepare_order(Order(name="r2l"), split="train")
+        slots = order_split(orderer, folder=tmp_path, lines=[line_of("a b c"), line_of("a b", pieces=[2, 1])])
+        assert isinstance(slots, np.memmap)
+        assert slots.dtype == np.int32
+        assert slots.tolist() == [3, 2, 1, 3, 2, 1]
+        unread = iter([line_of("a")])
+        assert order_split(orderer, folder=tmp_path, lines=unread).tolist() == slots.tolist()
+        assert len(list(unread)) == 1
+        assert len(list(tmp_path.iterdir())) == 1
+
+    def test_a_refused_line_leaves_nothing_behind(self, tmp_path: Path) -> None:
+        path = tmp_path / "slots.txt"
+        path.write_text("1 2\n2 2\n", encoding="utf-8")
+        orderer = prepare_order(Order(name="file", files={"train": path}), split="train")
+        lines = [line_of("a b", number=1), line_of("a b", number=2)]
+        with pytest.raises(UserError):
+            order_split(orderer, folder=tmp_path / "cache", lines=lines)
+        assert not list(tmp_path.glob("cache/*"))
+
+    def test_no_lines_at_all(self, tmp_path: Path) -> None:
+        orderer = prepare_order(Order(name="l2r"), split="train")
+        assert order_split(orderer, folder=tmp_path / "new", lines=[]).size == 0
+
+    def test_the_fingerprint_follows_what_the_order_depends_on(self, tmp_path: Path) -> None:
+        path = tmp_path / "slots.txt"
+        by_file = Order(name="file", files={"train": path, "dev": path})
+
+        def fingerprints() -> list[str]:
+            return [
+                prepare_order(Order(name="l2r"), split="train").fingerprint,
+                prepare_order(Order(name="l2r"), split="dev").fingerprint,
+                prepare_order(Order(name="blt"), split="train").fingerprint,
+                prepare_order(Order(name="cf"), split="train", counts={"a": 2, "b": 1}).fingerprint,
+                prepare_order(Order(name="cf"), split="train", counts={"a": 1, "b": 2}).fingerprint,
+                prepare_order(by_file, split="train").fingerprint,
+            ]
+
+        path.write_text("1 2\n", encoding="utf-8")
+        before = fingerprints()
+        assert len(set(before)) == len(before)
+        path.write_text("2 1\n", encoding="utf-8")
+        after = fingerprints()
+        assert after[:-1] == before[:-1]
+        assert after[-1] != before[-1]
+
+    def test_the_code_of_a_function_is_part_of_its_fingerprint(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.syspath_prepend(tmp_path)
+        code = tmp_path / "orders_that_change.py"
+        code.write_text("def mine(words): return [1]\n", encoding="utf-8")
+        order = Order(name="orders_that_change:mine")
+        before = prepare_order(order, split="train").fingerprint
+        code.write_text("def mine(words): return [1, 2]\n", encoding="utf-8")
+        assert prepare_order(order, split="train").fingerprint != before
