@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ firsts = pytest.mark.parametrize("first", ["word", "position"])
 
 
 @pytest.fixture(autouse=True)
-def no_gradients() -> object:
+def no_gradients() -> Iterator[None]:
     with torch.no_grad():
         yield
 
@@ -141,9 +141,16 @@ def test_relative_attention_is_equation_7(places: list[int], seed: int) -> None:
     related = relations(torch.tensor([places]))
     causal = torch.ones(6, 6, dtype=torch.bool).triu(diagonal=1)
     fast = attention(states, relations=Relations.ternary(related, dtype=torch.float64), blocked=causal)
-    slow = attend_by_hand(
-        attention, states[0], lambda i, j: None if j > i else (places[i] > places[j]) - (places[i] < places[j]) + 1
-    )
+
+    def relation(i: int, j: int) -> int | None:
+        left_of, itself, right_of = 0, 1, 2
+        if j > i:
+            return None
+        if j == i:
+            return itself
+        return left_of if places[i] < places[j] else right_of
+
+    slow = attend_by_hand(attention, states[0], relation)
     torch.testing.assert_close(fast[0], slow, **EXACT)
 
 
@@ -229,9 +236,7 @@ def assert_padding_is_ignored(model: Indigo, source: Tensor, garbage: Tensor, ma
     clean, dirty = model.encode(source, mask), model.encode(garbage, mask)
     words = torch.tensor([[BOS, EOS, FIRST_WORD, FIRST_WORD + 2]]).expand(len(source), -1)
     slots = torch.tensor([[0, 3, 2, 1]]).expand(len(source), -1)
-    torch.testing.assert_close(
-        model.states(dirty, words, slots), model.states(clean, words, slots), **EXACT
-    )
+    torch.testing.assert_close(model.states(dirty, words, slots), model.states(clean, words, slots), **EXACT)
     for row in range(len(source)):
         real = mask[row]
         alone = model.encode(source[row : row + 1, real], mask[row : row + 1, real])
@@ -280,14 +285,14 @@ def test_boundaries_and_padding_are_no_words() -> None:
     state = torch.randn(2, 8, dtype=torch.float64)
     assert word_first.word_logits(state).shape == (2, 1 + 3)  # <eod> and the words
     assert position_first.word_logits(state, state).shape == (2, 3)
-    for model, words in ((word_first, [EOD, FIRST_WORD]), (position_first, [FIRST_WORD, FIRST_WORD + 1])):
-        choice = torch.arange(2)
-        word, gap = model.word_and_gap(choice + 1, choice) if model.position_first else (
-            model.word_and_gap(choice, choice)
-        )
-        # Position first, the choice 0 is the end and the gaps are counted from 1.
-        assert (word if not model.position_first else word).tolist() == words
-        assert gap.tolist() == [0, 1]
+
+
+def test_choices_name_words_and_gaps() -> None:
+    """The first choice 0 is the end; position first, it takes the place of `<eod>` and gaps count from 1."""
+    word, gap = tiny_model().word_and_gap(torch.tensor([END, 1]), torch.tensor([0, 2]))
+    assert (word.tolist(), gap.tolist()) == ([EOD, FIRST_WORD], [0, 2])
+    word, gap = tiny_model(first="position").word_and_gap(torch.tensor([1, 3]), torch.tensor([0, 1]))
+    assert (word.tolist(), gap.tolist()) == ([FIRST_WORD, FIRST_WORD + 1], [0, 2])
 
 
 # --- left to right is a causal Transformer ---

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +18,6 @@ from anyorder.orders import (
     Line,
     Orderer,
     by_rank,
-    checked_slots,
     common_words,
     count_words,
     order_rule,
@@ -121,12 +119,6 @@ class TestLaws:
         assert sorted(common) in [sorted(cut) for cut in cuts]
         assert unevenness(sorted(common)) == min(map(unevenness, cuts))
 
-    @given(st.permutations(range(1, 9)))
-    def test_a_permutation_passes_and_one_less_each_does_not(self, slots: list[int]) -> None:
-        assert checked_slots(slots, length=8, where="here") == slots
-        with pytest.raises(UserError, match="counted from 1"):
-            checked_slots([slot - 1 for slot in slots], length=8, where="here")
-
 
 class TestTables:
     @pytest.mark.parametrize(
@@ -162,41 +154,6 @@ class TestTables:
     def test_common_words(self, counts: dict[str, int], common: set[str]) -> None:
         assert common_words(counts) == common
 
-    @pytest.mark.parametrize(
-        ("given_slots", "message"),
-        [
-            ([1, 2], "here: 2 slots given, must be 3, one for each word"),
-            ([0, 1, 2], "here: slots are counted from 0, must be counted from 1"),
-            ([1, 1, 3], "here: not a permutation of 1 to 3; missing: 2; more than once: 1"),
-            ([1, 2, 4], "here: not a permutation of 1 to 3; missing: 3; out of range: 4"),
-        ],
-    )
-    def test_what_is_no_permutation_is_told_why(self, given_slots: object, message: str) -> None:
-        with pytest.raises(UserError) as refused:
-            checked_slots(given_slots, length=3, where="here")
-        assert str(refused.value) == message
-
-    @pytest.mark.parametrize(
-        ("given_slots", "shown"),
-        [
-            ("123", "'123'"),
-            (None, "None"),
-            ([1.0, 2.0, 3.0], "[1.0, 2.0, 3.0]"),
-            ([True, 2, 3], "[True, 2, 3]"),
-            (np.eye(2), "array([[1., 0.], [0., 1.]])"),
-        ],
-    )
-    def test_what_is_no_list_of_numbers_is_shown_on_one_line(self, given_slots: object, shown: str) -> None:
-        with pytest.raises(UserError) as refused:
-            checked_slots(given_slots, length=3, where="here")
-        assert str(refused.value) == (
-            f"here: {shown} given, must be a list of whole numbers, the slots counted from 1"
-        )
-
-    def test_long_lists_of_faults_are_cut(self) -> None:
-        with pytest.raises(UserError, match=r"missing: 2 3 4 5 6 …; more than once: 1$"):
-            checked_slots([1] * 9, length=9, where="here")
-
 
 class TestNamedOrders:
     def test_token_orders_see_pieces_and_word_orders_see_words(self) -> None:
@@ -209,7 +166,7 @@ class TestNamedOrders:
         assert by_name == {"r2l": [[4, 3, 2, 1]], "cf": [[1, 2, 3, 4]], "rf": [[2, 3, 4, 1]]}
 
     def test_a_word_never_seen_is_rare(self) -> None:
-        orderer = prepare_order(Order(name="rf"), split="dev", counts={"the": 9, "cat": 1})
+        orderer = prepare_order(Order(name="rf"), split="dev", common=frozenset({"the"}))
         assert slots_of(orderer, line_of("the unheard cat")) == [[2, 3, 1]]
 
     def test_rnd_draws_anew_from_its_generator(self) -> None:
@@ -245,86 +202,33 @@ class TestNamedOrders:
             order_rule(name)
 
 
-class TestFile:
-    @pytest.fixture
-    def order(self, tmp_path: Path) -> Order:
-        return Order(name="file", files={"train": tmp_path / "slots.txt"})
+class TestOwnOrders:
+    def test_from_a_file_by_line_numbers(self, tmp_path: Path) -> None:
+        (tmp_path / "slots.txt").write_text("2 1\n\n3 1 2\n", encoding="utf-8")
+        order = Order(name="file", files={"train": Path("slots.txt")})
+        orderer = prepare_order(order, split="train", locate=lambda path: tmp_path / path)
+        lines = [line_of("a b c", number=3, pieces=[1, 2, 1]), line_of("a b"), line_of("", number=2)]
+        assert slots_of(orderer, *lines) == [[4, 1, 2, 3], [2, 1], []]
 
-    def write(self, order: Order, text: str) -> Path:
-        order.files["train"].write_text(text, encoding="utf-8")
-        return order.files["train"]
-
-    def test_line_numbers_choose_the_permutation(self, order: Order) -> None:
-        self.write(order, "2 1\n\n3 1 2\n")
-        lines = [line_of("a b c", number=3), line_of("a b", number=1), line_of("", number=2)]
-        assert slots_of(prepare_order(order, split="train"), *lines) == [[3, 1, 2], [2, 1], []]
-
-    def test_errors_name_file_and_line(self, order: Order) -> None:
-        path = self.write(order, "1 2\n1 two\n0 1\n")
-        assert complaint(order, line_of("a b", number=2)) == (
-            f"{path}:2: 'two' given, must be a slot, counted from 1"
+    def test_files_that_are_not_there(self, tmp_path: Path) -> None:
+        absent = tmp_path / "slots.txt"
+        assert complaint(Order(name="file", files={"train": absent})) == (
+            f"order.files.train = '{absent}': no such file"
         )
-        assert complaint(order, line_of("a b", number=3)).startswith(f"{path}:3: slots are counted from 0")
-        assert complaint(order, line_of("a b c", number=1)).startswith(f"{path}:1: 2 slots given, must be 3")
-        assert complaint(order, line_of("a", number=4)) == (
-            f"{path}: has 3 lines, but there is a target line 4; a permutation for each line is needed"
-        )
-
-    def test_files_that_are_not_there(self, order: Order) -> None:
-        assert complaint(order) == f"order.files.train = '{order.files['train']}': no such file"
         assert complaint(Order(name="file")) == (
             "order.name = 'file' needs order.files.train, a permutation a line"
         )
 
-
-class TestOwnFunction:
-    @pytest.fixture
-    def module(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-        """A module in the current directory, under a name that no other test has imported."""
-        name = "orders_for_" + re.sub(r"\W", "_", request.node.name)
-        (tmp_path / f"{name}.py").write_text(
-            "def shortest_first(words):\n"
-            "    return sorted(range(1, len(words) + 1), key=lambda slot: len(words[slot - 1]))\n"
-            "def from_zero(words):\n    return list(range(len(words)))\n"
-            "def broken(words):\n    raise RuntimeError('no\\nsuch word')\n"
-            "a_number = 3\n",
-            encoding="utf-8",
-        )
+    def test_from_a_function_of_words(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "path", list(sys.path))  # what is added to it goes with the test
-        return name
-
-    def test_is_found_in_the_current_directory(self, module: str) -> None:
-        orderer = prepare_order(Order(name=f"{module}:shortest_first"), split="dev")
-        assert slots_of(orderer, line_of("three a of", pieces=[2, 1, 1])) == [[3, 4, 1, 2]]
-
-    def test_wrong_results_name_function_and_line(self, module: str) -> None:
-        assert complaint(Order(name=f"{module}:from_zero"), line_of("a b", number=7)) == (
-            f"order {module}:from_zero, train line 7: slots are counted from 0, must be counted from 1"
-        )
-        assert complaint(Order(name=f"{module}:broken"), line_of("a b", number=7)) == (
-            f"order {module}:broken, train line 7: the function raised RuntimeError: no such word"
-        )
-
-    @pytest.mark.parametrize("function", ["absent", "a_number"])
-    def test_a_module_without_the_function(self, module: str, function: str) -> None:
-        assert complaint(Order(name=f"{module}:{function}")) == (
-            f"order.name = '{module}:{function}': {module} has no function '{function}'"
-        )
-
-    def test_no_such_module(self, module: str) -> None:
-        for absent in ("orders_nowhere", f"{module}.inner"):
-            assert complaint(Order(name=f"{absent}:mine")) == (
-                f"order.name = '{absent}:mine': no module '{absent}' in the current directory "
-                "or among installed packages"
-            )
-
-    def test_a_module_that_cannot_be_imported(self, module: str) -> None:
-        Path(f"{module}_2.py").write_text("import orders_nowhere\n", encoding="utf-8")
-        assert complaint(Order(name=f"{module}_2:mine")) == (
-            f"order.name = '{module}_2:mine': importing {module}_2 raised "
-            "ModuleNotFoundError: No module named 'orders_nowhere'"
-        )
+        code = "def mine(words): return list(range(len(words), 0, -1))\n"
+        Path("orders_from_the_end.py").write_text(code, encoding="utf-8")
+        order = Order(name="orders_from_the_end:mine")
+        orderer = prepare_order(order, split="dev")
+        assert slots_of(orderer, line_of("three a of", pieces=[2, 1, 1])) == [[4, 3, 1, 2]]
+        Path("orders_from_the_end.py").write_text(f"{code}# changed\n", encoding="utf-8")
+        assert prepare_order(order, split="dev").fingerprint != orderer.fingerprint
 
 
 class TestCache:
@@ -361,8 +265,8 @@ class TestCache:
                 prepare_order(Order(name="l2r"), split="train").fingerprint,
                 prepare_order(Order(name="l2r"), split="dev").fingerprint,
                 prepare_order(Order(name="blt"), split="train").fingerprint,
-                prepare_order(Order(name="cf"), split="train", counts={"a": 2, "b": 1}).fingerprint,
-                prepare_order(Order(name="cf"), split="train", counts={"a": 1, "b": 2}).fingerprint,
+                prepare_order(Order(name="cf"), split="train", common=frozenset("a")).fingerprint,
+                prepare_order(Order(name="cf"), split="train", common=frozenset("b")).fingerprint,
                 prepare_order(by_file, split="train").fingerprint,
             ]
 
@@ -373,15 +277,3 @@ class TestCache:
         after = fingerprints()
         assert after[:-1] == before[:-1]
         assert after[-1] != before[-1]
-
-    def test_the_code_of_a_function_is_part_of_its_fingerprint(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.syspath_prepend(tmp_path)
-        code = tmp_path / "orders_that_change.py"
-        code.write_text("def mine(words): return [1]\n", encoding="utf-8")
-        order = Order(name="orders_that_change:mine")
-        before = prepare_order(order, split="train").fingerprint
-        code.write_text("def mine(words): return [1, 2]\n", encoding="utf-8")
-        assert prepare_order(order, split="train").fingerprint != before

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -228,6 +229,34 @@ def test_splitting_and_joining(side: Side, line: str, words: list[str], joined: 
     rules = splitter(side)
     assert rules.split(line) == words
     assert rules.join(words) == joined
+
+
+@pytest.mark.parametrize(
+    ("words", "joined"),
+    [
+        (["je", "-", "li", "tu", "."], "je - li tu."),
+        # Words that sacremoses' Czech rules fail at are joined by spaces.
+        (["je'", "-", "li", "tu", "."], "je' - li tu ."),
+        (["e'", "–", "Mailem"], "e' – Mailem"),
+    ],
+)
+def test_joining_czech(words: list[str], joined: str) -> None:
+    assert splitter(Side(language="cs")).join(words) == joined
+
+
+def test_moses_is_loaded_only_by_models_that_split_by_it() -> None:
+    code = """
+import sys
+from anyorder.config import Side, Text
+from anyorder.tokens import Tokenizer
+tokenizer = Tokenizer.train(Text(source=Side(split="spaces"), target=Side(split="spaces")), ["a"], ["b"])
+tokenizer.decode(tokenizer.encode("b", "target").ids)
+print("sacremoses" in sys.modules)
+tokenizer = Tokenizer.train(Text(), ["a"], ["b"])
+print("sacremoses" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
 
 
 def test_an_unknown_moses_language_is_silent(

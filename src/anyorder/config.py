@@ -155,9 +155,11 @@ class Decode(Section):
     seed: int = Field(1, ge=0, description="sampling")
 
     @model_validator(mode="after")
-    def _n_best_fits(self) -> Self:
+    def _options_fit(self) -> Self:
         if self.search != "sample" and self.n_best > self.beam:
             raise ValueError(f"n_best ({self.n_best}) must not exceed beam ({self.beam})")
+        if self.search == "sample" and self.merge_partial:
+            raise ValueError('merge_partial is for beams: search = "sample" draws each output by itself')
         return self
 
 
@@ -166,7 +168,9 @@ class Train(Section):
 
     steps: int = Field(100_000, ge=1, description="updates")
     batch_tokens: int = Field(
-        16_000, ge=1, description="padded source + target tokens an update, over all processes and parts"
+        16_000,
+        ge=1,
+        description="source + target tokens an update: those of its longest pair, times its pairs",
     )
     accumulate: int = Field(
         1, ge=1, description="parts that an update's batch is cut into, to fit the memory"

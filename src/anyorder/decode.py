@@ -73,7 +73,7 @@ def decode(
     """
     sampling = settings.search == "sample"
     width = settings.n_best if sampling else settings.beam
-    chance = _draws(settings, lines or range(len(source)), limits) if sampling else None
+    chance = _draws(settings, lines or range(len(source)), limits).to(source.device) if sampling else None
     found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
     writing = model.start(model.encode(source, mask))
     beam = Beam.start(len(source), hypotheses=width if sampling else 1, device=source.device)
@@ -82,7 +82,7 @@ def decode(
         state = model.advance(writing, newest.flatten(0, 1), beam.places.flatten(0, 1))
         moment = Moment(model, writing, state, beam)
         if chance is not None:
-            step = sample(moment, chance[beam.sentences, beam.length].to(state.device), settings)
+            step = sample(moment, chance[beam.sentences, beam.length], settings)
         elif settings.search == "joint":
             step = search_joint(moment, width)
         else:
@@ -209,7 +209,9 @@ def shortlisted(scores: Tensor, settings: config.Decode) -> Tensor:
 
 def draw(scores: Tensor, chance: Tensor, *, temperature: float) -> Tensor:
     """One index each, by inverting the cumulated probabilities. scores: (..., V), log p; chance: (...)."""
-    cumulated = (scores / temperature).softmax(dim=-1).cumsum(dim=-1)
+    # The best at 0, so that no temperature is too low to divide by.
+    relative = scores - scores.amax(dim=-1, keepdim=True)
+    cumulated = (relative / temperature).softmax(dim=-1).cumsum(dim=-1)
     wanted = chance[..., None] * cumulated[..., -1:]
     return torch.searchsorted(cumulated, wanted, right=True).squeeze(-1).clamp(max=scores.shape[-1] - 1)
 
@@ -288,13 +290,15 @@ def ranked(hypotheses: list[Hypothesis], settings: config.Decode) -> list[Hypoth
 
 def _merged(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """One for each sentence, in its likeliest order, with the probability of all its orders found."""
+    # Sampling may find the same way twice, which makes it no likelier.
+    ways = {(one.finished, one.tokens, one.slots): one for one in hypotheses}
     groups: dict[tuple[bool, tuple[int, ...]], list[Hypothesis]] = {}
-    for one in hypotheses:
+    for one in ways.values():
         groups.setdefault((one.finished, one.sentence), []).append(one)
     return [
         replace(
             max(group, key=lambda one: one.log_prob),
-            log_mass=float(np.logaddexp.reduce([o.log_mass for o in group])),
+            log_mass=float(np.logaddexp.reduce([one.log_mass for one in group])),
         )
         for group in groups.values()
     ]

@@ -156,7 +156,9 @@ class Writer:
         self, sources: Sequence[Source], targets: Sequence[str], order: config.Order, seed: int
     ) -> list[Example]:
         encoded = self.tokenizer.encode_all(list(targets), "target")
-        orderer = prepare_order(order, split="test", common=self.trained.common_words)
+        orderer = prepare_order(
+            order, split="test", common=self.trained.common_words, normalise=self.tokenizer.normalised
+        )
         lines = [Line(number, tokens.words, tokens.pieces) for number, tokens in enumerate(encoded, start=1)]
         orders = orderer.slots(lines, generator=np.random.default_rng(seed))
         return [

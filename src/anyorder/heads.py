@@ -72,7 +72,7 @@ class GapHead(nn.Module):
         illegal = ~legal_keys(both.shape[-1], device=both.device)
         if blocked is not None:
             illegal = illegal | blocked[..., None, :]
-        return both.masked_fill(illegal, NEVER)
+        return at_least_float(both).masked_fill(illegal, NEVER)
 
     def normaliser(self, logits: Tensor, query: Tensor) -> Tensor:
         """Log of the sum over all keys, `finish` among them. logits: (R, Q, 2, n); returns (R, Q)."""
@@ -84,7 +84,7 @@ class GapHead(nn.Module):
     def finish_logit(self, query: Tensor) -> Tensor:
         """query: (R, Q, D); returns (R, Q)."""
         assert self.finish is not None
-        return torch.matmul(query, self.finish) * self.scale
+        return at_least_float(torch.matmul(query, self.finish) * self.scale)
 
     @staticmethod
     def pick(logits: Tensor, *, left: Tensor, right: Tensor) -> Tensor:
@@ -94,6 +94,11 @@ class GapHead(nn.Module):
         """
         left_side, right_side = logits.unbind(dim=2)
         return torch.logaddexp(right_side.gather(-1, left), left_side.gather(-1, right))
+
+
+def at_least_float(logits: Tensor) -> Tensor:
+    """Half-precision logits in single precision: sums of many small probabilities need it."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def first_word(*, position_first: bool) -> int:

@@ -46,7 +46,7 @@ def relation_row(relations: Tensor, *, anchor: Tensor, side: Tensor) -> Tensor:
 
     relations: (B, n, n); anchor: (B,), a token; side: (B,), LEFT or RIGHT of it; returns (B, n).
     """
-    row = relations[torch.arange(len(anchor), device=anchor.device), anchor].clone()  # (B, n)
+    row = relations[torch.arange(len(anchor), device=anchor.device), anchor]  # (B, n), a copy
     return row.scatter_(1, anchor[:, None], side[:, None].to(row.dtype))
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from anyorder.batch import Batch
+from anyorder.heads import at_least_float
 from anyorder.insertion import Supervision
 from anyorder.model import Indigo, Memory
 from anyorder.tokens import EOD
@@ -37,8 +38,8 @@ class Loss:
     objective: Tensor  # what is minimised: words with label smoothing, and gaps
     word: Tensor  # -log p of the words alone, unsmoothed
     gap: Tensor
-    words: int
-    gaps: int
+    words: float  # by weight
+    gaps: float
 
 
 def batch_loss(model: Indigo, batch: Batch, *, label_smoothing: float = 0.0) -> Loss:
@@ -50,8 +51,8 @@ def batch_loss(model: Indigo, batch: Batch, *, label_smoothing: float = 0.0) -> 
         objective=(1 - label_smoothing) * word + label_smoothing * uniform + gap,
         word=word.detach(),
         gap=gap.detach(),
-        words=int((scores.word_mask * weights).sum()),
-        gaps=int((scores.gap_mask * weights).sum()),
+        words=float((scores.word_mask * weights).sum()),
+        gaps=float((scores.gap_mask * weights).sum()),
     )
 
 
@@ -86,7 +87,7 @@ def _word_scores(
     model: Indigo, states: Tensor, words: Tensor, gap_vectors: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """states: (M, D), of real steps only, for the vocabulary is large; words: (M,); returns two (M,)."""
-    logits = model.word_logits(states, gap_vectors).float()  # (M, V)
+    logits = at_least_float(model.word_logits(states, gap_vectors))  # (M, V)
     normaliser = logits.logsumexp(dim=-1)
     chosen = logits.gather(-1, (words - model.word_head.first)[:, None]).squeeze(-1)
     return chosen - normaliser, logits.mean(dim=-1) - normaliser
@@ -101,12 +102,12 @@ def _gap_scores(
     query = model.gap_query(states[:, 1:], None if model.position_first else next_words)  # (B, T + 1, D)
     length = states.shape[1]
     later = torch.ones(length, length, dtype=torch.bool, device=states.device).triu(diagonal=1)[1:]
-    logits = model.gap_head.logits(query, keys, blocked=later).float()  # (B, T + 1, 2, N)
+    logits = model.gap_head.logits(query, keys, blocked=later)  # (B, T + 1, 2, N)
     chosen = model.gap_head.pick(logits, left=left[..., None], right=right[..., None]).squeeze(-1)
     normaliser = model.gap_head.normaliser(logits, query)
     if not model.position_first:
         return chosen - normaliser, None
-    chosen = torch.where(end, model.gap_head.finish_logit(query).float(), chosen)
+    chosen = torch.where(end, model.gap_head.finish_logit(query), chosen)
     return chosen - normaliser, model.gap_vector(keys, left=left, right=right)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from anyorder import config
-from anyorder.heads import GapHead, GapKeys, WordHead, first_word
+from anyorder.heads import GapHead, GapKeys, WordHead, at_least_float, first_word
 from anyorder.insertion import anchors, relations
 from anyorder.layers import DecoderLayer, EncoderLayer, Past, Relations, SourceKeys, with_room
 from anyorder.tokens import PAD
@@ -194,9 +194,9 @@ class Indigo(nn.Module):
     def word_logits(self, states: Tensor, gap: Tensor | None = None) -> Tensor:
         """states: (..., D); gap: (..., D), `gap_vector` where the position comes first; returns (..., V)."""
         if self.gap_to_word is None:
-            return self.word_head(states, self.embed_output.weight)
+            return self.word_head(states, self._output_embedding)
         assert gap is not None
-        return self.word_head(states, self.embed_output.weight, hint=self.gap_to_word(gap))
+        return self.word_head(states, self._output_embedding, hint=self.gap_to_word(gap))
 
     def gap_query(self, states: Tensor, words: Tensor | None) -> Tensor:
         """states: broadcast to (..., D); words: (...), where the word comes first; returns (..., D)."""
@@ -224,11 +224,11 @@ class Indigo(nn.Module):
         state: (R, D); places: (R, n); returns (R, V) or (R, 1 + gaps).
         """
         if not self.position_first:
-            return self.word_logits(state).float().log_softmax(dim=-1)
+            return at_least_float(self.word_logits(state)).log_softmax(dim=-1)
         query = self.gap_query(state[:, None], None)  # (R, 1, D)
         gaps, normaliser = self._every_gap(writing, query, places)
         finish = self.gap_head.finish_logit(query)
-        return (torch.cat([finish, gaps[:, 0]], dim=1) - normaliser).float()
+        return torch.cat([finish, gaps[:, 0]], dim=1) - normaliser
 
     def second_log_probs(self, writing: Writing, state: Tensor, places: Tensor, first: Tensor) -> Tensor:
         """log p of each second choice after each of C first ones; meaningless after END.
@@ -238,10 +238,10 @@ class Indigo(nn.Module):
         if self.position_first:
             left, right = (side.gather(1, (first - 1).clamp(min=0)) for side in anchors(places))
             vectors = self.gap_vector(writing.gap_keys, left=left, right=right)  # (R, C, D)
-            return self.word_logits(state[:, None], vectors).float().log_softmax(dim=-1)
+            return at_least_float(self.word_logits(state[:, None], vectors)).log_softmax(dim=-1)
         query = self.gap_query(state[:, None], first + self.word_head.first)  # (R, C, D)
         gaps, normaliser = self._every_gap(writing, query, places)
-        return (gaps - normaliser[..., None]).float()
+        return gaps - normaliser[..., None]
 
     def word_and_gap(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """What a first and a second choice mean: a word's id and a gap."""
@@ -255,7 +255,12 @@ class Indigo(nn.Module):
         left, right = (side[:, None].expand(-1, query.shape[1], -1) for side in anchors(places))
         return self.gap_head.pick(logits, left=left, right=right), self.gap_head.normaliser(logits, query)
 
-    # --- words in ---
+    # --- words in and out ---
+
+    @property
+    def _output_embedding(self) -> Tensor:
+        """Of what a target may have: a shared embedding holds words of the source too."""
+        return self.embed_output.weight[: self.shape.target_vocabulary]
 
     def _embed_words(self, words: Tensor) -> Tensor:
         return self.dropout(self._scaled_embedding(words))

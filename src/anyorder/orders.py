@@ -8,17 +8,13 @@ writes them by rising rank, equal ranks left to right. The pieces of a word foll
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, tee
-from numbers import Integral
 from pathlib import Path
-from types import ModuleType
 from typing import Literal
 
 import numpy as np
@@ -26,13 +22,11 @@ from numpy.typing import NDArray
 
 from anyorder.config import Order, Splits
 from anyorder.errors import UserError
+from anyorder.own_order import OrderFile, OrderFunction
 from anyorder.syntax import ConlluFile, SpacyParser, depths
 
 # Part of every cache key: raised when the same recipe comes to mean another order.
 CACHE_VERSION = 1
-# Longer lists and texts are cut in messages.
-SHOWN_SLOTS = 5
-SHOWN_CHARACTERS = 120
 
 Level = Literal["tokens", "words"]
 Needs = Literal["nothing", "random", "counts", "heads", "file", "function"]
@@ -187,9 +181,9 @@ def prepare_order(
         case "heads":
             source = _by_trees(rule, order=order, split=split, locate=locate, normalise=normalise)
         case "file":
-            source = _by_file(order, split=split, locate=locate)
+            source = _own(OrderFile(_split_file(order, split=split, locate=locate)))
         case "function":
-            source = _by_function(order.name, split=split)
+            source = _own(OrderFunction(order.name, split=split))
     key = json.dumps([CACHE_VERSION, order.name, source.content if source else ""])
     return Orderer(
         level=rule.level,
@@ -248,29 +242,6 @@ def common_words(counts: Mapping[str, int]) -> frozenset[str]:
     return frozenset(by_frequency[:cut])
 
 
-def checked_slots(given: object, *, length: int, where: str) -> list[int]:
-    """What a person gave for an order over so many words, or one line that says what is wrong with it."""
-    if not isinstance(given, list | tuple) or not all(map(_is_whole_number, given)):
-        shown = _one_line(repr(given))
-        raise UserError(f"{where}: {shown} given, must be a list of whole numbers, the slots counted from 1")
-    slots = [int(slot) for slot in given]
-    if len(slots) != length:
-        raise UserError(f"{where}: {len(slots)} slots given, must be {length}, one for each word")
-    if slots and sorted(slots) == list(range(length)):
-        raise UserError(f"{where}: slots are counted from 0, must be counted from 1")
-    allowed = range(1, length + 1)
-    times = Counter(slots)
-    faults = {
-        "missing": [slot for slot in allowed if slot not in times],
-        "more than once": [slot for slot in allowed if times[slot] > 1],
-        "out of range": [slot for slot in times if slot not in allowed],
-    }
-    complaints = [f"{fault}: {_first_few(at_fault)}" for fault, at_fault in faults.items() if at_fault]
-    if complaints:
-        raise UserError(f"{where}: not a permutation of 1 to {length}; {'; '.join(complaints)}")
-    return slots
-
-
 @dataclass(frozen=True)
 class _Source:
     """Where slots come from, and what they depend on besides the order's name and the targets."""
@@ -323,62 +294,10 @@ def _by_trees(
     )
 
 
-def _by_file(order: Order, *, split: Splits, locate: Callable[[Path], Path]) -> _Source:
-    path = _split_file(order, split=split, locate=locate)
-    content = path.read_bytes()
-    rows = content.splitlines()
-
-    def line_slots(line: Line) -> list[int]:
-        if line.number > len(rows):
-            raise UserError(
-                f"{path}: has {len(rows)} lines, but there is a target line {line.number}; "
-                "a permutation for each line is needed"
-            )
-        where = f"{path}:{line.number}"
-        given = rows[line.number - 1].decode("utf-8-sig", errors="replace").split()
-        for text in given:
-            if not text.isdecimal():
-                raise UserError(f"{where}: {_one_line(text)!r} given, must be a slot, counted from 1")
-        return checked_slots([int(text) for text in given], length=len(line.words), where=where)
-
-    return _Source(lambda lines: map(line_slots, lines), content=_digest(content))
-
-
-def _by_function(name: str, *, split: Splits) -> _Source:
-    module_name, _, function_name = name.partition(":")
-    module = _imported(module_name, order_name=name)
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        raise UserError(f"order.name = {name!r}: {module_name} has no function {function_name!r}")
-
-    def line_slots(line: Line) -> list[int]:
-        where = f"order {name}, {split} line {line.number}"
-        try:
-            given = function(list(line.words))
-        except Exception as error:
-            raise UserError(f"{where}: the function raised {_named(error)}") from error
-        return checked_slots(given, length=len(line.words), where=where)
-
-    code = getattr(module, "__file__", None)  # built-in modules have none
-    content = _digest(Path(code).read_bytes()) if code else ""
-    return _Source(lambda lines: map(line_slots, lines), content=content)
-
-
-def _imported(module_name: str, *, order_name: str) -> ModuleType:
-    # An installed command, unlike `python -m`, doesn't look for modules in the current directory.
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        return importlib.import_module(module_name)
-    except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise UserError(
-                f"order.name = {order_name!r}: no module {error.name!r} in the current directory "
-                "or among installed packages"
-            ) from None
-        raise UserError(
-            f"order.name = {order_name!r}: importing {module_name} raised {_named(error)}"
-        ) from error
+def _own(given: OrderFile | OrderFunction) -> _Source:
+    return _Source(
+        lambda lines: (given.word_slots(line.number, line.words) for line in lines), content=given.fingerprint
+    )
 
 
 def _split_file(order: Order, *, split: Splits, locate: Callable[[Path], Path]) -> Path:
@@ -390,24 +309,5 @@ def _split_file(order: Order, *, split: Splits, locate: Callable[[Path], Path]) 
     return path
 
 
-def _is_whole_number(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _named(error: Exception) -> str:
-    message = _one_line(str(error))
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
-
-
-def _first_few(slots: Sequence[int]) -> str:
-    shown = " ".join(map(str, slots[:SHOWN_SLOTS]))
-    return f"{shown} …" if len(slots) > SHOWN_SLOTS else shown
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= SHOWN_CHARACTERS else line[: SHOWN_CHARACTERS - 1] + "…"

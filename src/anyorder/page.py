@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anyorder.errors import UserError
-from anyorder.trace import Step, written_at
+from anyorder.replay import Step, written_at
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ def _writing_data(writing: Writing) -> dict[str, Any]:
 
 
 def _known(number: float | None) -> float | None:
-    """JSON has no NaN: what is not known is null."""
-    return None if number is None or math.isnan(number) else number
+    """JSON has neither NaN nor infinity: what is not a known number is null."""
+    return number if number is not None and math.isfinite(number) else None
 
 
 def _data_uri(picture: NDArray[np.uint8]) -> str:

@@ -2,17 +2,13 @@
 
 A picture is a 3 × 3 grid of cells; two or three of them hold a figure. Place and colour are jittered and the
 background is shaded and noisy, so it is a picture and not a code. The caption has no chance in it: what is
-said, and in which words, follows from the scene alone. The rules:
-
-- An object's size is said only if no other object of the scene has it.
-- Two equal figures are one plural: "two green squares are above a yellow ring".
-- The middle one of three figures in a row, column or diagonal "sits between" the others.
-- The corner of three figures is put in relation to its column first, then to its row.
-- Of two different figures, the one that comes first in COLOURS, SHAPES and SIZES is the subject.
+said, and in which words, follows from the scene alone. The subject is the figure that comes first from the
+top left on, or the middle one of three in a row, column or diagonal, which "sits between" the others.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
@@ -33,14 +29,7 @@ COLOURS = {
     "purple": (130, 50, 170),
     "black": (30, 30, 35),
 }
-SHAPES = {
-    "circle": "circles",
-    "square": "squares",
-    "triangle": "triangles",
-    "star": "stars",
-    "ring": "rings",
-    "cross": "crosses",
-}
+SHAPES = ("circle", "square", "triangle", "star", "ring", "cross")
 SIZES = {"large": 6.9, "small": 4.3}  # radius in pixels
 
 # Pixels become features of mean about 0 and variance about 1: measured on many pictures, then fixed.
@@ -56,11 +45,6 @@ class Figure:
     colour: str
     shape: str
     size: str
-
-    @property
-    def look(self) -> tuple[str, str, str]:
-        """What it is, wherever it stands."""
-        return self.colour, self.shape, self.size
 
 
 Scene = tuple[Figure, ...]  # from the top left on, so that equal scenes compare equal
@@ -94,85 +78,46 @@ class Scenes:
 def draw_scenes(count: int, seed: int) -> Scenes:
     """As many different scenes as asked for, the same ones for the same seed."""
     random = np.random.default_rng(seed)
-    captions: dict[Scene, str] = {}
-    while len(captions) < count:
-        scene = _random_scene(random)
-        sentence = caption(scene)
-        if sentence is not None:
-            captions[scene] = sentence
-    contents = list(captions)
-    return Scenes(contents=contents, pictures=_paint(contents, random), captions=list(captions.values()))
+    found: dict[Scene, None] = {}  # a set that keeps its order
+    while len(found) < count:
+        found[_random_scene(random)] = None
+    contents = list(found)
+    return Scenes(
+        contents, pictures=_paint(contents, random), captions=[caption(scene) for scene in contents]
+    )
 
 
 def patches(pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """The grid of features that a model reads: every cell's pixels as one vector, row by row.
+    """The grid of features that a model reads: every cell's pixels, at half resolution, as one vector.
 
-    pictures: (count, SIDE, SIDE, 3); returns (count, GRID², CELL² · 3).
+    pictures: (count, SIDE, SIDE, 3); returns (count, GRID², (CELL / 2)² · 3), cells row by row.
     """
-    cells = pictures.reshape(-1, GRID, CELL, GRID, CELL, 3).swapaxes(2, 3)
-    features = cells.reshape(-1, GRID * GRID, CELL * CELL * 3).astype(np.float32)
+    half = CELL // 2
+    coarse = pictures.reshape(-1, SIDE // 2, 2, SIDE // 2, 2, 3).mean(axis=(2, 4), dtype=np.float32)
+    cells = coarse.reshape(-1, GRID, half, GRID, half, 3).swapaxes(2, 3)
+    features = cells.reshape(-1, GRID * GRID, half * half * 3)
     return (features - np.float32(PIXEL_MEAN)) / np.float32(PIXEL_SPREAD)
 
 
 # Captions
 
 
-def caption(scene: Scene) -> str | None:
-    """What is where, in one English sentence; None if no simple sentence says it."""
-    match _groups(scene):
-        case [[one], [other]]:
-            return _related([one], other, scene)
-        case [[one, twin], [other]] | [[other], [one, twin]]:
-            if _is_between(other, one, twin):
-                return f"{_noun([other], scene)} sits between {_noun([one, twin], scene)}"
-            return _related([one, twin], other, scene)
-        case [[_], [_], [_]]:
-            return _caption_of_three(scene)
-    return None
-
-
-def _groups(scene: Scene) -> list[list[Figure]]:
-    """The figures by their look, in the order of COLOURS, SHAPES and SIZES; equal ones together."""
-    ranks = [list(names) for names in (COLOURS, SHAPES, SIZES)]
-    looks = {figure.look for figure in scene}
-    in_order = sorted(
-        looks, key=lambda look: [rank.index(name) for rank, name in zip(ranks, look, strict=True)]
+def caption(scene: Scene) -> str:
+    """What is where, in one English sentence."""
+    for middle in scene[1:-1]:
+        if _is_between(middle, scene[0], scene[-1]):
+            return f"{_noun(middle)} sits between {_noun(scene[0])} and {_noun(scene[-1])}"
+    subject, *others = scene
+    return f"{_noun(subject)} is " + " and ".join(
+        f"{_bearing(subject, other)} of {_noun(other)}" for other in others
     )
-    return [[figure for figure in scene if figure.look == look] for look in in_order]
 
 
-def _caption_of_three(scene: Scene) -> str | None:
-    for figure in scene:
-        first, second = (other for other in scene if other != figure)
-        subject = _noun([figure], scene)
-        if _is_between(figure, first, second):
-            return f"{subject} sits between {_noun([first], scene)} and {_noun([second], scene)}"
-        for stacked, beside in ((first, second), (second, first)):
-            if stacked.column == figure.column and beside.row == figure.row:
-                vertical = f"{_relation([figure], stacked)} {_noun([stacked], scene)}"
-                horizontal = f"{_relation([figure], beside)} {_noun([beside], scene)}"
-                return f"{subject} is {vertical} and {horizontal}"
-    return None
-
-
-def _related(subjects: Sequence[Figure], other: Figure, scene: Scene) -> str | None:
-    relation = _relation(subjects, other)
-    verb = "is" if len(subjects) == 1 else "are"
-    return f"{_noun(subjects, scene)} {verb} {relation} {_noun([other], scene)}" if relation else None
-
-
-def _relation(subjects: Sequence[Figure], other: Figure) -> str:
-    """Where all the subjects stand, seen from the other figure; empty if they share no direction."""
-    directions = []
-    if all(figure.row < other.row for figure in subjects):
-        directions.append("above")
-    if all(figure.row > other.row for figure in subjects):
-        directions.append("below")
-    if all(figure.column < other.column for figure in subjects):
-        directions.append("left of")
-    if all(figure.column > other.column for figure in subjects):
-        directions.append("right of")
-    return " and ".join(directions)
+def _bearing(figure: Figure, other: Figure) -> str:
+    """Where a figure stands, seen from another, as on a map."""
+    vertical = "north" if figure.row < other.row else "south" if figure.row > other.row else ""
+    horizontal = "west" if figure.column < other.column else "east" if figure.column > other.column else ""
+    return vertical + horizontal
 
 
 def _is_between(middle: Figure, first: Figure, second: Figure) -> bool:
@@ -180,35 +125,27 @@ def _is_between(middle: Figure, first: Figure, second: Figure) -> bool:
     return 2 * middle.row == first.row + second.row and 2 * middle.column == first.column + second.column
 
 
-def _noun(figures: Sequence[Figure], scene: Scene) -> str:
-    """One figure or several equal ones, named: "a small red star", "two rings"."""
-    colour, shape, size = figures[0].look
-    has_own_size = sum(figure.size == size for figure in scene) == 1
-    words = [size, colour] if has_own_size else [colour]
-    if len(figures) > 1:
-        return " ".join(["two", *words, SHAPES[shape]])
-    article = "an" if words[0][0] in "aeiou" else "a"
-    return " ".join([article, *words, shape])
+def _noun(figure: Figure) -> str:
+    return f"a {figure.size} {figure.colour} {figure.shape}"
 
 
-# Scenes and pixels. M figures
-
+# Scenes and pixels. M figures of one shape
 
 # Cells in a row, column or diagonal, numbered from the top left.
 _LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
 
 
 def _random_scene(random: np.random.Generator) -> Scene:
-    """Figures anywhere; lines and equal figures, which chance alone would hardly make, are helped along."""
+    """Figures anywhere; lines, which chance alone would hardly make, are helped along."""
     count = 2 if random.random() < 0.4 else 3
     cells = random.permutation(GRID * GRID)[:count]
     if count == 3 and random.random() < 0.2:
         cells = random.permutation(_LINES[random.integers(len(_LINES))])
-    looks = [[_pick(names, random) for names in (COLOURS, SHAPES, SIZES)] for _ in cells]
-    if count == 3 and random.random() < 0.4:
-        looks[1] = looks[0]
     return tuple(
-        sorted(Figure(*divmod(int(cell), GRID), *look) for cell, look in zip(cells, looks, strict=True))
+        sorted(
+            Figure(*divmod(int(cell), GRID), *(_pick(names, random) for names in (COLOURS, SHAPES, SIZES)))
+            for cell in cells
+        )
     )
 
 
@@ -245,7 +182,8 @@ def _backgrounds(count: int, random: np.random.Generator) -> NDArray[np.float32]
     slope = random.uniform(-12, 12, size=(2, count, 1, 1, 1)).astype(np.float32)
     across = np.linspace(-1, 1, SIDE, dtype=np.float32)
     shade = slope[0] * across[:, None, None] + slope[1] * across[None, :, None]  # (count, SIDE, SIDE, 1)
-    return tone + shade
+    grounds: NDArray[np.float32] = tone + shade
+    return grounds
 
 
 Pixels = NDArray[np.float64]  # (M, CELL, CELL)
@@ -273,17 +211,17 @@ def _square(x: Pixels, y: Pixels, r: Pixels) -> Pixels:
 
 
 def _triangle(x: Pixels, y: Pixels, r: Pixels) -> Pixels:
-    slanted = (np.sqrt(3) * abs(x) - y) / 2
+    slanted = (math.sqrt(3) * abs(x) - y) / 2
     return np.maximum(slanted - 0.6 * r, y - 0.8 * r)
 
 
 def _star(x: Pixels, y: Pixels, r: Pixels) -> Pixels:
     # All ten half-points are one, mirrored: fold the plane until an edge runs from the tip to the notch.
-    tip_angle = 2 * np.pi / 5
+    tip_angle = 2 * math.pi / 5
     angle = np.abs((np.arctan2(x, -y) + tip_angle / 2) % tip_angle - tip_angle / 2)
     along, aside = np.hypot(x, y) * np.cos(angle), np.hypot(x, y) * np.sin(angle)
     tip, notch = 1.1 * r, 0.45 * r
-    notch_along, notch_aside = notch * np.cos(tip_angle / 2), notch * np.sin(tip_angle / 2)
+    notch_along, notch_aside = notch * math.cos(tip_angle / 2), notch * math.sin(tip_angle / 2)
     normal = np.hypot(tip - notch_along, notch_aside)
     return ((along - tip) * notch_aside + aside * (tip - notch_along)) / normal
 

@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 from anyorder.batch import Example
 from anyorder.checkpoint import write_file
 from anyorder.config import Recipe, Splits
-from anyorder.corpus import Corpus, Features, Pair, load_split, raw_pairs, train_tokenizer
+from anyorder.corpus import Corpus, load_split, train_tokenizer
 from anyorder.model import Shape
 from anyorder.orders import (
     Line,
-    Orderer,
     common_words,
     count_words,
     order_split,
     prepare_order,
     random_slots,
 )
+from anyorder.reading import Features, Pair, raw_pairs
 from anyorder.tokens import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # what, lines done, lines in all
@@ -100,7 +100,9 @@ def _ordered(
     common: frozenset[str],
     progress: Progress | None,
 ) -> Dataset:
-    orderer: Orderer = prepare_order(recipe.order, split=split, common=common, locate=recipe.path)
+    orderer = prepare_order(
+        recipe.order, split=split, common=common, locate=recipe.path, normalise=tokenizer.normalised
+    )
     if orderer.random:
         return Dataset(corpus, slots=None)
 

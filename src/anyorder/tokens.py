@@ -11,11 +11,11 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-import sacremoses
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
@@ -42,9 +42,17 @@ class Splitter:
     join: Callable[[Sequence[str]], str]
 
 
+@cache  # Moses' rules take long to make
 def splitter(side: Side) -> Splitter:
     """The rules that a side of the recipe asks for."""
-    rules = _SPLITTERS[side.split](side.language)
+    match side.split:
+        case "moses":
+            rules = _moses(side.language)
+        case "spaces":
+            rules = Splitter(split=str.split, join=" ".join)
+        case "mecab":
+            # The tagger is made at the first line: a model that only writes Japanese does without it.
+            rules = Splitter(split=lambda line: _mecab_tagger().parse(line).split(), join=_join_japanese)
     if not side.lowercase:
         return rules
     # After splitting, because Moses tells abbreviations such as "Mr." by their capital.
@@ -52,24 +60,22 @@ def splitter(side: Side) -> Splitter:
 
 
 def _moses(language: str) -> Splitter:
+    import sacremoses  # slow to load, and of no use to a model of code or Japanese
+
     normalizer = sacremoses.MosesPunctNormalizer(lang=language)
     tokenizer = sacremoses.MosesTokenizer(lang=language)
     detokenizer = sacremoses.MosesDetokenizer(lang=language)
 
     def split(line: str) -> list[str]:
-        words: list[str] = tokenizer.tokenize(normalizer.normalize(line), escape=False)
-        return words
+        return tokenizer.tokenize(normalizer.normalize(line), escape=False)
 
-    return Splitter(split=split, join=partial(detokenizer.detokenize, unescape=False))
+    def join(words: Sequence[str]) -> str:
+        try:
+            return detokenizer.detokenize(words, unescape=False)
+        except TypeError:  # a bug of sacremoses': Czech "e' - mail" or "je' - li", which a model may write
+            return " ".join(words)
 
-
-def _spaces(language: str) -> Splitter:
-    return Splitter(split=str.split, join=" ".join)
-
-
-def _mecab(language: str) -> Splitter:
-    # The tagger is made at the first line, so that a model that only writes Japanese does without it.
-    return Splitter(split=lambda line: _mecab_tagger().parse(line).split(), join=_join_japanese)
+    return Splitter(split=split, join=join)
 
 
 @cache
@@ -90,9 +96,6 @@ def _join_japanese(words: Sequence[str]) -> str:
         both_latin = all(neighbour.isascii() and neighbour.isalnum() for neighbour in (before, word))
         line += f" {word}" if both_latin else word
     return line
-
-
-_SPLITTERS = {"moses": _moses, "spaces": _spaces, "mecab": _mecab}
 
 
 @dataclass(frozen=True)
@@ -117,17 +120,15 @@ class Tokenizer:
         self._backend = backend
         vocabulary = backend.get_vocab()
         self._pieces = sorted(vocabulary, key=vocabulary.__getitem__)
-        self._source = splitter(text.source)
-        self._target = splitter(text.target)
-        self._spelled_in_target = _spellings(backend, self._pieces, target_size=target_size)
+        self._spelled_in_target = _spellings(backend, target_size=target_size)
 
     @property
     def size(self) -> int:
         """Number of ids, specials included."""
         return len(self._pieces)
 
-    @classmethod
-    def train(cls, text: Text, sources: Iterable[str], targets: Iterable[str]) -> Tokenizer:
+    @staticmethod
+    def train(text: Text, sources: Iterable[str], targets: Iterable[str]) -> Tokenizer:
         """Learn a vocabulary from both sides at once; there may be no sources (image features).
 
         The same lines give the same vocabulary, whatever their order.
@@ -135,8 +136,7 @@ class Tokenizer:
         source_words = _word_counts(sources, side=text.source)
         target_words = _word_counts(targets, side=text.target)
         learn = _learn_pieces if text.unit == "bpe" else _learn_words
-        learnt = learn(text, source_words + target_words, target_words.keys())
-        return cls(learnt.backend, text=text, target_size=learnt.target_size)
+        return learn(text, source_words + target_words, target_words.keys())
 
     def encode(self, line: str, side: SideName) -> Tokens:
         """One line, without boundary tokens."""
@@ -148,13 +148,12 @@ class Tokenizer:
         A piece that no target can have is spelled by smaller ones that it can, or becomes `<unk>`, on the
         target's side.
         """
-        split = (self._source if side == "source" else self._target).split
+        split = splitter(self.text.source if side == "source" else self.text.target).split
         words_of_lines = [split(line) for line in lines]
-        encodings = self._backend.encode_batch(
-            [self._disguised(words) for words in words_of_lines],
-            is_pretokenized=True,
-            add_special_tokens=False,
-        )
+        # A word of the text that looks like a special is unknown, not the special. Pieces never spell one.
+        disguises = dict.fromkeys(SPECIALS, SPECIALS[UNK]) if self.text.unit == "words" else {}
+        disguised = [[disguises.get(word, word) for word in words] for words in words_of_lines]
+        encodings = self._backend.encode_batch(disguised, is_pretokenized=True, add_special_tokens=False)
         spellings = self._spelled_in_target if side == "target" else {}
         return [
             _tokens(words, encoding, spellings)
@@ -179,7 +178,11 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of a whole target, its ids in the order of the sentence."""
-        return self._target.join(self.words(ids))
+        return splitter(self.text.target).join(self.words(ids))
+
+    def normalised(self, form: str) -> str:
+        """What a target's rules make of some characters; blanks don't count."""
+        return "".join(splitter(self.text.target).split(form))
 
     def piece(self, token: int) -> str:
         """A token as a person reads it; "run·" is a piece that its word goes on after."""
@@ -212,20 +215,10 @@ class Tokenizer:
             raise UserError(f"{path}: not a tokenizer: {reason}") from None
         if tuple(backend.id_to_token(token) for token in range(len(SPECIALS))) != SPECIALS:
             raise UserError(f"{path}: not a tokenizer of anyorder's: its ids must begin {' '.join(SPECIALS)}")
-        if not len(SPECIALS) <= target_size <= backend.get_vocab_size():
-            raise UserError(
-                f"{path}: has {backend.get_vocab_size()} ids, which doesn't fit target_size = {target_size}"
-            )
+        size = backend.get_vocab_size()
+        if not len(SPECIALS) <= target_size <= size:
+            raise UserError(f"{path}: has {size} ids, which doesn't fit target_size = {target_size}")
         return cls(backend, text=text, target_size=target_size)
-
-    def _disguised(self, words: list[str]) -> list[str]:
-        """Keep words of the text that look like specials from becoming specials.
-
-        Pieces can't: no merge spells one.
-        """
-        if self.text.unit == "bpe":
-            return words
-        return [SPECIALS[UNK] if word in SPECIALS else word for word in words]
 
 
 def _tokens(words: list[str], encoding: tokenizers.Encoding, spellings: dict[int, tuple[int, ...]]) -> Tokens:
@@ -242,21 +235,11 @@ def _tokens(words: list[str], encoding: tokenizers.Encoding, spellings: dict[int
 # Learning a vocabulary
 
 
-@dataclass(frozen=True)
-class _Learnt:
-    backend: tokenizers.Tokenizer
-    target_size: int
-
-
 def _word_counts(lines: Iterable[str], *, side: Side) -> Counter[str]:
-    split = splitter(side).split
-    counts: Counter[str] = Counter()
-    for line in lines:
-        counts.update(split(line))
-    return counts
+    return Counter(chain.from_iterable(map(splitter(side).split, lines)))
 
 
-def _learn_words(text: Text, counts: Counter[str], target_words: Iterable[str]) -> _Learnt:
+def _learn_words(text: Text, counts: Counter[str], target_words: Iterable[str]) -> Tokenizer:
     frequent = [word for word, count in counts.items() if count >= text.min_count and word not in SPECIALS]
     frequent.sort(key=lambda word: (-counts[word], word))
     kept = frequent[: text.vocabulary - len(SPECIALS)]
@@ -264,20 +247,18 @@ def _learn_words(text: Text, counts: Counter[str], target_words: Iterable[str]) 
     ids = _numbered(kept, in_targets=in_targets)
     backend = tokenizers.Tokenizer(models.WordLevel(vocab=ids, unk_token=SPECIALS[UNK]))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return _Learnt(backend=backend, target_size=len(SPECIALS) + len(in_targets))
+    return Tokenizer(backend, text=text, target_size=len(SPECIALS) + len(in_targets))
 
 
-def _learn_pieces(text: Text, counts: Counter[str], target_words: Iterable[str]) -> _Learnt:
+def _learn_pieces(text: Text, counts: Counter[str], target_words: Iterable[str]) -> Tokenizer:
     learner = _trained_bpe(text, counts)
     learnt_ids = learner.get_vocab()
     pieces = sorted(learnt_ids.keys() - set(SPECIALS), key=learnt_ids.__getitem__)
     merges = [merge for merge in _merges(learner) if _keeps_apart(*merge)]
     with_any_numbers = _bpe(_numbered(pieces, in_targets=set()), merges)
     in_targets = _pieces_of(with_any_numbers, target_words)
-    return _Learnt(
-        backend=_bpe(_numbered(pieces, in_targets=in_targets), merges),
-        target_size=len(SPECIALS) + len(in_targets),
-    )
+    backend = _bpe(_numbered(pieces, in_targets=in_targets), merges)
+    return Tokenizer(backend, text=text, target_size=len(SPECIALS) + len(in_targets))
 
 
 def _trained_bpe(text: Text, counts: Counter[str]) -> tokenizers.Tokenizer:
@@ -352,12 +333,10 @@ def _merges(backend: tokenizers.Tokenizer) -> list[tuple[str, str]]:
     return [(left, right) for left, right in model.get("merges", [])]
 
 
-def _spellings(
-    backend: tokenizers.Tokenizer, pieces: list[str], *, target_size: int
-) -> dict[int, tuple[int, ...]]:
+def _spellings(backend: tokenizers.Tokenizer, *, target_size: int) -> dict[int, tuple[int, ...]]:
     """How a target writes each token that isn't in its part of the vocabulary: undo merges until it can."""
     halves = {left + right: (left, right) for left, right in _merges(backend)}
-    ids = {piece: token for token, piece in enumerate(pieces)}
+    ids: dict[str, int] = backend.get_vocab()
 
     def spell(piece: str) -> tuple[int, ...]:
         if ids[piece] < target_size:
@@ -367,4 +346,4 @@ def _spellings(
         left, right = halves[piece]
         return spell(left) + spell(right)
 
-    return {token: spell(pieces[token]) for token in range(target_size, len(pieces))}
+    return {token: spell(piece) for piece, token in ids.items() if token >= target_size}

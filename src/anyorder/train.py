@@ -142,6 +142,7 @@ class Training:
         self.model = Indigo(recipe.model, prepared.shape).to(these.device)
         self.optimiser = Optimiser(self.model, self.settings, these)
         self.progress = Progress()
+        self.sizes = prepared.train.sizes()
         self.validation = Validation(recipe, prepared.dev, prepared.tokenizer) if these.first else None
 
     # --- where to begin ---
@@ -184,7 +185,7 @@ class Training:
                     batch=number + 1,
                     seconds=time.perf_counter() - began,
                 )
-                window.add(sums, tokens=int(self.prepared.train.sizes()[pairs].sum()))
+                window.add(sums, tokens=int(self.sizes[pairs].sum()))
                 if log is not None and (step % self.settings.log_every == 0 or step == self.settings.steps):
                     metrics = {"epoch": epoch, "lr": learning_rate(self.settings, step), **window.metrics()}
                     log.write(step, metrics)
@@ -204,11 +205,10 @@ class Training:
 
     def _plan(self) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
         """Epoch, number in the epoch and pairs of each update still to make."""
-        sizes = self.prepared.train.sizes()
         epoch, done = self.progress.epoch, self.progress.batch
         while self.progress.step < self.settings.steps:
             plan = plan_epoch(
-                sizes, batch_tokens=self.settings.batch_tokens, seed=self.settings.seed, epoch=epoch
+                self.sizes, batch_tokens=self.settings.batch_tokens, seed=self.settings.seed, epoch=epoch
             )
             for number in range(done, len(plan)):
                 if self.progress.step >= self.settings.steps:

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from anyorder import config
 from anyorder.batch import collate, collate_sources, plan_epoch
 from anyorder.beam import Hypothesis
-from anyorder.corpus import raw_pairs
 from anyorder.decode import decode
 from anyorder.loss import batch_loss
 from anyorder.metrics import bleu, exact
 from anyorder.model import Indigo
 from anyorder.prepare import Dataset
+from anyorder.reading import raw_pairs
 from anyorder.tokens import Tokenizer
 
 DECODED_AT_ONCE = 64  # sentences

@@ -1,0 +1,1 @@
+"""Benchmarks: always a ratio against a named baseline, measured side by side in one run."""

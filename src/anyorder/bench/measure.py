@@ -1,0 +1,68 @@
+"""Timing on noisy machines: variants take turns, medians count, a matrix product tells how fast it was."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a benchmark's table."""
+
+    name: str
+    value: float
+    unit: str
+    ratio: float | None  # of the values, this one over the other's
+    against: str | None
+    low: float | None = None  # quartiles of the ratio, pair by pair
+    high: float | None = None
+
+
+def interleaved(
+    variants: Mapping[str, Callable[[], object]], *, repeats: int, warmup: int = 2
+) -> dict[str, list[float]]:
+    """Seconds of each variant's calls, one of each in turn."""
+    for call in variants.values():
+        for _ in range(warmup):
+            call()
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(repeats):
+        for name, call in variants.items():
+            began = time.perf_counter()
+            call()
+            seconds[name].append(time.perf_counter() - began)
+    return seconds
+
+
+def time_rows(seconds: Mapping[str, list[float]], *, against: str) -> list[Row]:
+    """Median times in milliseconds and their ratios to one variant, paired by turn."""
+    rows = []
+    for name, times in seconds.items():
+        ratios = sorted(one / other for one, other in zip(times, seconds[against], strict=True))
+        quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
+        rows.append(
+            Row(
+                name=name,
+                value=1000 * statistics.median(times),
+                unit="ms",
+                ratio=statistics.median(ratios),
+                against=against,
+                low=quartiles[0],
+                high=quartiles[2],
+            )
+        )
+    return rows
+
+
+def calibration(*, repeats: int = 10) -> Row:
+    """What a plain matrix product reaches here and now."""
+    size = 1024
+    matrix = torch.randn(size, size)
+    times = interleaved({"product": lambda: matrix @ matrix}, repeats=repeats)["product"]
+    speed = 2 * size**3 / statistics.median(times) / 1e9
+    return Row(name=f"matrix product {size}³ fp32", value=speed, unit="GFLOPS", ratio=None, against=None)

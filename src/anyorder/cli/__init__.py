@@ -1,0 +1,44 @@
+"""The command line. Commands import what they need when they run: `--help` must not wait for torch."""
+
+from __future__ import annotations
+
+import typer
+
+from anyorder.cli import benchmarks, demo, learning, orders, recipes, writing
+
+app = typer.Typer(
+    name="anyorder",
+    help="Train, run and study sequence models that write their words in any order, by insertion.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("init")(recipes.init)
+app.command("prepare")(learning.prepare)
+app.command("train")(learning.train)
+app.command("average")(learning.average)
+app.command("info")(learning.info)
+app.command("generate")(writing.generate)
+app.command("score")(writing.score)
+app.command("order")(orders.order)
+app.command("demo")(demo.demo)
+app.add_typer(benchmarks.app, name="bench")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from anyorder import __version__
+
+        typer.echo(f"anyorder {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", help="Show the version and leave.", is_eager=True, callback=_show_version
+    ),
+) -> None:
+    pass

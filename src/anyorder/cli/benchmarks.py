@@ -1,0 +1,58 @@
+"""Commands that measure speed, always as a ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from anyorder.cli.output import AS_JSON, print_json, results, table
+
+if TYPE_CHECKING:
+    from anyorder.bench.measure import Row
+
+app = typer.Typer(
+    help="Measure speed, as ratios against named baselines in the same run.", no_args_is_help=True
+)
+
+
+@app.callback()
+def _group() -> None:
+    """Keep `bench attention` a subcommand, also while it is the only one."""
+
+
+@app.command()
+def attention(
+    batch: int = typer.Option(64, "--batch", min=1),
+    length: int = typer.Option(32, "--length", min=1),
+    width: int = typer.Option(512, "--width", min=1),
+    heads: int = typer.Option(8, "--heads", min=1),
+    repeats: int = typer.Option(30, "--repeats", min=1),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Relative attention against fused attention without relations, forward and backward.
+
+    Example: `anyorder bench attention`
+    """
+    from anyorder.bench.attention import bench_attention
+
+    rows = bench_attention(batch=batch, length=length, width=width, heads=heads, repeats=repeats)
+    show(rows, as_json=as_json)
+
+
+def show(rows: Sequence[Row], *, as_json: bool) -> None:
+    """The table of a benchmark; the interval holds the middle half of the paired ratios."""
+    if as_json:
+        print_json({"rows": [asdict(row) for row in rows]})
+        return
+    drawn = table("", "median", "ratio", "middle half")
+    for row in rows:
+        drawn.add_row(
+            row.name,
+            f"{row.value:.2f} {row.unit}",
+            "" if row.ratio is None else f"{row.ratio:.2f}",
+            "" if row.low is None else f"{row.low:.2f} to {row.high:.2f}",
+        )
+    results.print(drawn)

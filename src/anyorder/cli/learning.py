@@ -1,0 +1,161 @@
+"""Commands around a run: prepare, train, average, info."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anyorder.cli.output import AS_JSON, print_json, results, table
+from anyorder.cli.progress import Watcher
+from anyorder.config import SPLITS, load_recipe
+from anyorder.errors import UserError
+
+RECIPE = Annotated[
+    Path, typer.Argument(help="A TOML recipe; `anyorder init` writes one.", show_default=False)
+]
+OVERRIDES = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Keys to change, e.g. train.steps=1000.")
+]
+RUN = Annotated[Path, typer.Argument(help="Folder of a trained model.", show_default=False)]
+
+
+def prepare(recipe: RECIPE, overrides: OVERRIDES = None, as_json: bool = AS_JSON) -> None:
+    """Make vocabulary, token arrays and orders, and show their sizes; `train` does it too if it was not done.
+
+    Example: `anyorder prepare recipe.toml`
+    """
+    from anyorder.corpus import load_split, statistics
+    from anyorder.prepare import prepare as prepare_data
+
+    settings = load_recipe(recipe, overrides or ())
+    with Watcher() as watcher:
+        prepared = prepare_data(settings, progress=watcher.preparing)
+    corpora = {"train": prepared.train.corpus, "dev": prepared.dev.corpus}
+    if settings.data.test is not None:
+        corpora["test"] = load_split(settings, "test", prepared.tokenizer)
+    rows = {split: statistics(corpora[split], prepared.tokenizer) for split in SPLITS if split in corpora}
+    if as_json:
+        print_json(
+            {split: asdict(row) | {"skipped_for": corpora[split].skipped} for split, row in rows.items()}
+        )
+        return
+    drawn = table("split", "pairs", "skipped", "source", "target", "longest", "<unk> source", "<unk> target")
+    for split, row in rows.items():
+        drawn.add_row(
+            split,
+            f"{row.pairs:,}",
+            f"{row.skipped:,}",
+            f"{row.mean_source:.2f}",
+            f"{row.mean_target:.2f}",
+            str(row.longest_target),
+            f"{row.unknown_source:.2%}",
+            f"{row.unknown_target:.2%}",
+        )
+    results.print(drawn)
+    results.print(
+        f"vocabulary: {prepared.tokenizer.size:,}, of which targets use {prepared.tokenizer.target_size:,}; "
+        f"order: {settings.order.name}; lengths are means in tokens"
+    )
+
+
+def train(
+    recipe: RECIPE,
+    overrides: OVERRIDES = None,
+    resume: bool = typer.Option(
+        False, "--resume", help="Go on with a run that was stopped, if there is one."
+    ),
+    overwrite: bool = typer.Option(False, "--overwrite", help="Throw away a run of that name first."),
+) -> None:
+    """Train a model by a recipe; Ctrl-C stops it, `--resume` goes on.
+
+    Example: `anyorder train recipe.toml order.name=blt run=runs/blt`
+
+    On several processes: `torchrun --nproc-per-node 2 -m anyorder train recipe.toml`
+    """
+    from anyorder.train import train as train_model
+
+    if resume and overwrite:
+        raise UserError("--resume and --overwrite: give one of them, not both")
+    settings = load_recipe(recipe, overrides or ())
+    with Watcher() as watcher:
+        train_model(settings, listener=watcher, resume=resume, overwrite=overwrite)
+    results.print(f"model: {settings.run}", soft_wrap=True)
+
+
+def average(
+    run: RUN,
+    last: int = typer.Option(5, "--last", min=1, help="How many of the last checkpoints."),
+    output: Path | None = typer.Option(None, "--output", help="Folder to write; default RUN-average."),
+) -> None:
+    """Make a model of the mean weights of a run's last checkpoints.
+
+    Example: `anyorder average runs/l2r --last 5`
+    """
+    from dataclasses import replace
+
+    import torch
+
+    from anyorder.checkpoint import average as averaged
+    from anyorder.checkpoint import checkpoints, load_trained, save_trained
+
+    found = checkpoints(run)
+    if len(found) < last:
+        raise UserError(f"{run}: has {len(found)} checkpoints; --last {last} given, must be at most that")
+    folder = output or run.with_name(f"{run.name}-average")
+    if (folder / "config.json").exists():
+        raise UserError(f"{folder}: is a model already; give another --output")
+    trained = load_trained(run, device=torch.device("cpu"))
+    steps = [checkpoint.step for checkpoint in found[-last:]]
+    weights = averaged(checkpoint.weights() for checkpoint in found[-last:])
+    save_trained(folder, replace(trained, scores={"averaged_steps": steps}), weights=weights)
+    results.print(
+        f"{folder}: the mean of the checkpoints at steps {', '.join(map(str, steps))}", soft_wrap=True
+    )
+
+
+def info(run: RUN, as_json: bool = AS_JSON) -> None:
+    """Tell what a trained model is: size, order, data, scores.
+
+    Example: `anyorder info runs/l2r`
+    """
+    import torch
+
+    from anyorder.checkpoint import checkpoints, load_trained
+
+    trained = load_trained(run, device=torch.device("cpu"))
+    recipe, shape = trained.recipe, trained.model.shape
+    facts = {
+        "run": str(run),
+        "order": recipe.order.name,
+        "first": recipe.model.first,
+        "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
+        "vocabulary": shape.vocabulary,
+        "target_vocabulary": shape.target_vocabulary,
+        "features": shape.features,
+        "model": recipe.model.model_dump(mode="json"),
+        "data": recipe.data.model_dump(mode="json", exclude_none=True),
+        "scores": trained.scores,
+        "checkpoints": [checkpoint.step for checkpoint in checkpoints(run)],
+    }
+    if as_json:
+        print_json(facts)
+        return
+    drawn = table("", "")
+    drawn.columns[1].justify = "left"
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            shown = "  ".join(f"{key} {_short(inner)}" for key, inner in value.items())
+        else:
+            shown = f"{value:,}" if isinstance(value, int) else _short(value)
+        drawn.add_row(name.replace("_", " "), shown)
+    results.print(drawn)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value)

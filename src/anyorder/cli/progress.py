@@ -1,0 +1,73 @@
+"""A live line while a model learns; plain lines where nobody watches."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from anyorder.cli.output import remarks
+
+
+class Watcher:
+    """Shows preparing and training on stderr."""
+
+    def __init__(self) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[metrics]}"),
+            TimeRemainingColumn(),
+            console=remarks,
+            transient=True,
+            disable=not remarks.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._spoke = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def note(self, text: str) -> None:
+        """Something worth a line."""
+        remarks.print(text, soft_wrap=True)
+
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """Lines of the data."""
+        task = self._task(what, total)
+        self._bar.update(task, completed=done, visible=done < total)
+
+    def trained(self, step: int, steps: int, metrics: dict[str, float]) -> None:
+        """Some updates were made."""
+        shown = (
+            f"word {metrics['word_loss']:.3f}  gap {metrics['gap_loss']:.3f}  "
+            f"{metrics['tokens_per_second']:,.0f} tokens/s"
+        )
+        self._bar.update(self._task("training", steps), completed=step, metrics=shown)
+        if not remarks.is_terminal:
+            left = self._bar.tasks[self._task("training", steps)].time_remaining
+            remarks.print(
+                f"step {step}/{steps}  {shown}" + (f"  {left:.0f} s left" if left else ""), soft_wrap=True
+            )
+
+    def validated(self, step: int, scores: dict[str, Any], *, best: bool) -> None:
+        """The dev set was gone through."""
+        shown = "  ".join(f"{name.removeprefix('dev_')} {value:.3f}" for name, value in scores.items())
+        remarks.print(
+            f"[bold]step {step}[/bold]  dev: {shown}" + ("  [green]best[/green]" if best else ""),
+            soft_wrap=True,
+        )
+
+    def _task(self, name: str, total: int) -> TaskID:
+        if name not in self._tasks:
+            self._tasks[name] = self._bar.add_task(name, total=total, metrics="")
+        return self._tasks[name]

@@ -1,0 +1,167 @@
+"""The beam's bookkeeping: who comes from whom, and which hypotheses are one and the same."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from conftest import FIRST_WORD, places_after
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anyorder.beam import DEAD, Beam, Hypothesis
+from anyorder.tokens import BOS, EOS
+
+CPU = torch.device("cpu")
+A, B = FIRST_WORD, FIRST_WORD + 1
+
+
+def grow(beam: Beam, *, parent: list[int], word: list[int], gap: list[int], log_p: list[float]) -> Beam:
+    """One sentence's hypotheses, one token later; word and gap bear half of log p each."""
+    halves = torch.tensor([log_p]) / 2
+    parents = torch.tensor([parent])
+    return beam.grow(
+        parent=parents,
+        word=torch.tensor([word]),
+        gap=torch.tensor([gap]),
+        word_score=halves,
+        gap_score=halves,
+        log_mass=beam.log_mass.gather(1, parents) + 2 * halves,
+    )
+
+
+def test_a_beam_starts_with_the_boundaries_alone() -> None:
+    beam = Beam.start(2, hypotheses=3, device=CPU)
+    assert beam.length == 0
+    assert beam.words.tolist() == [[[BOS, EOS]] * 3] * 2
+    assert beam.places.tolist() == [[[0, 1]] * 3] * 2
+    assert beam.log_mass.tolist() == [[0.0] * 3] * 2
+    assert beam.sentences.tolist() == [0, 1]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[list[tuple[int, int, int]]]:
+    """For some steps and three hypotheses: the parent of each, its word and its gap."""
+    steps = draw(st.integers(1, 5))
+    return [
+        [
+            (draw(st.integers(0, 2)), draw(st.sampled_from([A, B])), draw(st.integers(0, written)))
+            for _ in range(3)
+        ]
+        for written in range(steps)
+    ]
+
+
+@given(histories())
+def test_a_hypothesis_inherits_all_that_its_parent_wrote(history: list[list[tuple[int, int, int]]]) -> None:
+    beam = Beam.start(1, hypotheses=3, device=CPU)
+    plain: list[list[tuple[int, int]]] = [[], [], []]
+    for choices in history:
+        parents, words, gaps = (list(column) for column in zip(*choices, strict=True))
+        beam = grow(beam, parent=parents, word=words, gap=gaps, log_p=[-1.0, -2.0, -3.0])
+        plain = [[*plain[parent], (word, gap)] for parent, word, gap in choices]
+    for row, steps in enumerate(plain):
+        places = places_after([gap for _, gap in steps])
+        one = beam.hypothesis(0, row, log_mass=-1.5)
+        assert one.tokens == tuple(word for word, _ in steps)
+        assert one.slots == tuple(places[2:])
+        assert one.log_prob == pytest.approx(float(beam.log_mass[0, row]))
+        by_slot = dict(zip(one.slots, one.tokens, strict=True))
+        assert one.sentence == tuple(by_slot[slot] for slot in range(1, len(steps) + 1))
+        assert (one.finished, one.log_mass, one.score) == (False, -1.5, -1.5)
+
+
+def test_the_end_has_a_word_or_a_gap_score() -> None:
+    beam = grow(Beam.start(1, device=CPU), parent=[0], word=[A], gap=[0], log_p=[-2.0])
+    as_word = beam.hypothesis(0, 0, log_mass=-5.0, end_word_score=-3.0)
+    as_gap = beam.hypothesis(0, 0, log_mass=-5.0, end_gap_score=-3.0)
+    assert (as_word.word_scores, as_word.gap_scores) == ((-1.0, -3.0), (-1.0,))
+    assert (as_gap.word_scores, as_gap.gap_scores) == ((-1.0,), (-1.0, -3.0))
+    for one in (as_word, as_gap):
+        assert one.finished
+        assert one.log_prob == -5.0
+
+
+def test_a_certain_end_is_an_end() -> None:
+    beam = Beam.start(1, device=CPU)
+    assert beam.hypothesis(0, 0, log_mass=0.0, end_word_score=0.0).finished
+    assert beam.hypothesis(0, 0, log_mass=0.0, end_gap_score=0.0).finished
+
+
+def test_a_sentence_is_read_by_slot() -> None:
+    one = Hypothesis(
+        tokens=(13, 10, 12, 11),
+        slots=(4, 1, 3, 2),
+        word_scores=(),
+        gap_scores=(),
+        finished=True,
+        log_mass=0.0,
+        score=0.0,
+    )
+    assert one.sentence == (10, 11, 12, 13)
+
+
+def test_sentences_keep_their_numbers_when_others_leave() -> None:
+    beam = Beam.start(4, hypotheses=2, device=CPU)
+    beam = replace(beam, log_mass=torch.arange(8.0).reshape(4, 2))
+    kept = beam.keep(torch.tensor([1, 3])).keep(torch.tensor([1]))
+    assert kept.sentences.tolist() == [3]
+    assert kept.log_mass.tolist() == [[6.0, 7.0]]
+    assert kept.words.shape == (1, 2, 2)
+
+
+# --- merging ---
+
+
+def beam_of_two_steps(*written: tuple[int, int, int], masses: list[float]) -> Beam:
+    """Hypotheses given as first word, second word and the second's gap."""
+    firsts, seconds, gaps = (list(column) for column in zip(*written, strict=True))
+    parents = list(range(len(written)))
+    beam = Beam.start(1, hypotheses=len(written), device=CPU)
+    beam = grow(beam, parent=parents, word=firsts, gap=[0] * len(written), log_p=[-1.0] * len(written))
+    beam = grow(beam, parent=parents, word=seconds, gap=gaps, log_p=[-1.0] * len(written))
+    return replace(beam, log_mass=torch.tensor([masses]))
+
+
+def test_of_equal_canvases_the_best_goes_on_with_the_probability_of_all() -> None:
+    beam = beam_of_two_steps(
+        (A, B, 1),  # A B
+        (B, A, 0),  # A B too, and likelier
+        (A, B, 0),  # B A
+        (A, A, 0),
+        (A, A, 1),  # A A, as likely as the one before: the first goes on
+        masses=[math.log(p) for p in (0.1, 0.2, 0.3, 0.04, 0.04)],
+    )
+    mass = beam.merged().log_mass[0].exp()
+    torch.testing.assert_close(mass, torch.tensor([0.0, 0.3, 0.3, 0.08, 0.0]))
+
+
+def test_merging_changes_nothing_but_the_mass() -> None:
+    beam = beam_of_two_steps((A, B, 1), (B, A, 0), masses=[-1.0, -2.0])
+    merged = beam.merged()
+    for name in ("sentences", "words", "places", "word_scores", "gap_scores"):
+        assert torch.equal(getattr(merged, name), getattr(beam, name))
+
+
+def test_the_dead_stay_dead_and_add_nothing() -> None:
+    beam = beam_of_two_steps((A, B, 1), (B, A, 0), (B, B, 0), (B, B, 1), masses=[DEAD, -2.0, DEAD, DEAD])
+    assert beam.merged().log_mass[0].tolist() == [DEAD, -2.0, DEAD, DEAD]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([A, B]), st.sampled_from([A, B]), st.sampled_from([0, 1])),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_merging_keeps_the_total_and_leaves_one_of_each(written: list[tuple[int, int, int]]) -> None:
+    beam = beam_of_two_steps(*written, masses=[-1.0 - 0.1 * row for row in range(len(written))])
+    merged = beam.merged()
+    torch.testing.assert_close(merged.log_mass.logsumexp(dim=1), beam.log_mass.logsumexp(dim=1))
+    alive = [row for row in range(len(written)) if merged.log_mass[0, row] > DEAD]
+    sentences = [beam.hypothesis(0, row, log_mass=0.0).sentence for row in range(len(written))]
+    assert sorted(sentences[row] for row in alive) == sorted(set(sentences))
+    assert all(sentences.index(sentences[row]) == row for row in alive)  # masses fall with the row
