@@ -167,4 +167,4 @@ def test_colour_can_be_read_off_a_patch(scenes: Scenes) -> None:
     )
     distances = np.linalg.norm(inks[:, None] - palette[None, :, 0, :3], axis=2)
     nearest = [list(COLOURS)[number] for number in distances.argmin(axis=1)]
-    assert np.mean([name == figure.colour for name, figure in zip(nearest, figures, strict=True)]) > 0.95
+    assert np.mean([name == figure.colour for name, figure in zip(nearest, figures, strict=True)]) > 0.9
