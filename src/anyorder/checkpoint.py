@@ -61,7 +61,7 @@ def save_trained(folder: Path, trained: Trained, *, weights: Mapping[str, Tensor
         "common_words": sorted(trained.common_words),
         "recipe": trained.recipe.model_dump(mode="json"),
     }
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_file(folder / TOKENIZER_FILE, trained.tokenizer.to_json().encode())
     write_file(folder / CONFIG_FILE, json.dumps(config, indent=2, ensure_ascii=False).encode())
     write_file(folder / CARD_FILE, _card(folder.name, trained).encode())
@@ -167,7 +167,7 @@ def save_checkpoint(
     final = run / "last" / f"step-{step}"
     unfinished = run / "last" / f".unfinished-{step}"
     shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
+    make_folder(unfinished)
     try:
         write_file(unfinished / MODEL_FILE, tensors_to_bytes(weights))
         write_file(unfinished / OPTIMIZER_FILE, tensors_to_bytes(optimizer))
@@ -243,6 +243,14 @@ def read_tensors(path: Path) -> Weights:
         raise UserError(f"{path}: no such file") from None
     except SafetensorError as error:
         raise UserError(f"{path}: broken: {error}") from None
+
+
+def make_folder(path: Path) -> None:
+    """With those around it; it may be there already."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{path}: can't be made a folder: {error.strerror}") from None
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -25,7 +25,7 @@ SPLITS: tuple[Splits, ...] = get_args(Splits)
 class Section(BaseModel):
     """A part of a recipe: unknown keys are refused, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 AnySection = TypeVar("AnySection", bound=Section)
@@ -239,6 +239,8 @@ def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
         raise UserError(f"{path}: no such recipe; `anyorder init` writes one") from None
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder; give the recipe, a .toml file") from None
+    except OSError as error:
+        raise UserError(f"{path}: can't be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not valid TOML: {error}") from None
     values.setdefault("run", str(Path("runs") / path.stem))
@@ -258,10 +260,16 @@ def checked(
         return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        where = (given_by or {}).get(key, origin)
+        key = ".".join(str(part) for part in first["loc"] if part != "[key]")
+        # Also a key around or inside the one at fault: `trian.steps=1` makes an unknown section.
+        related = (by for given, by in (given_by or {}).items() if _within(given, key) or _within(key, given))
+        where = next(related, origin)
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise UserError(f"{where}: {_complaint(kind, key, first)}{more}") from None
+
+
+def _within(key: str, section: str) -> bool:
+    return f"{key}.".startswith(f"{section}.")
 
 
 def _override(values: dict[str, Any], text: str) -> str:
@@ -294,9 +302,14 @@ def _complaint(kind: type[Section], key: str, error: ErrorDetails) -> str:
             hint = f"did you mean {near[0]}? " if near else ""
             return f"{key} = {given}: no such key; {hint}allowed: {', '.join(allowed)}"
         case "missing":
-            return f"{key}: missing"
+            keys = sorted(_keys_beside(kind, f"{key}."))
+            return f"{key}: missing" + (f"; its keys are {', '.join(keys)}" if keys else "")
         case "value_error":
-            return f"{key or 'recipe'}: {error['ctx']['error']!s}"
+            return f"{key}: {error['ctx']['error']!s}" if key else str(error["ctx"]["error"])
+        case "path_type":
+            return f"{key} = {given}: must be a path, in quotes"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"{key} = {given}: must be a section, with keys of its own"
         case _:
             message = error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
             return f"{key} = {given}: must be {message}"

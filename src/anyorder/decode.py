@@ -90,7 +90,12 @@ def decode(
         full = beam.length >= limits.to(beam.sentences.device)[beam.sentences]
         _collect(model, beam, step, full=full, found=found)
         enough = torch.tensor([len(found[i]) >= width for i in beam.sentences.tolist()], device=full.device)
-        beam = _go_on(model, writing, beam, step, done=full | enough, merge=settings.merge_partial)
+        grown = _grow(model, beam, step)
+        if settings.merge_partial:
+            grown = grown.merged()
+        staying = (~full & ~enough & (grown.log_mass > DEAD).any(dim=1)).nonzero().squeeze(1)
+        writing.follow(step.parent, staying)
+        beam = grown.keep(staying)
         newest = beam.words[..., -1:]
     return [ranked(hypotheses, settings) for hypotheses in found]
 
@@ -243,38 +248,18 @@ def _collect(
         found[sentences[sentence]].append(beam.hypothesis(sentence, row, log_mass=mass))
 
 
-def _go_on(
-    model: Indigo, writing: Writing, beam: Beam, step: Expansion, *, done: Tensor, merge: bool
-) -> Beam:
-    """The beam one token later; sentences that are done leave it."""
+def _grow(model: Indigo, beam: Beam, step: Expansion) -> Beam:
     word, gap = model.word_and_gap(step.first, step.second)
-    scores = (
-        (step.second_score, step.first_score)
-        if model.position_first
-        else (step.first_score, step.second_score)
-    )
-    grown = beam.grow(
+    scores = (step.first_score, step.second_score)
+    word_score, gap_score = reversed(scores) if model.position_first else scores
+    return beam.grow(
         parent=step.parent,
         word=word,
         gap=gap.clamp(min=0),  # what ended has no gap, and its row is dead
-        word_score=scores[0],
-        gap_score=scores[1],
+        word_score=word_score,
+        gap_score=gap_score,
         log_mass=step.log_mass,
     )
-    if merge:
-        grown = grown.merged()
-    done = done | (grown.log_mass == DEAD).all(dim=1)
-    staying = (~done).nonzero().squeeze(1)
-    rows_before = beam.log_mass.shape[1]
-    rows = (staying[:, None] * rows_before + step.parent[staying]).flatten()
-    if len(staying) == 0:
-        return grown.keep(staying)
-    if bool(done.any()):
-        writing.select(rows, staying)
-        return grown.keep(staying)
-    if not torch.equal(rows, torch.arange(beam.log_mass.numel(), device=rows.device)):
-        writing.select(rows)
-    return grown
 
 
 def ranked(hypotheses: list[Hypothesis], settings: config.Decode) -> list[Hypothesis]:

@@ -49,12 +49,13 @@ heads = 4
 encoder_layers = 2
 decoder_layers = 2
 dropout = 0.0
+encoder_positions = "sinusoidal"
 
 [train]
 steps = 1400
 batch_tokens = 2000
-lr = 2e-3
-warmup = 150
+lr = 3e-3
+warmup = 100
 schedule = "cosine"
 validate_every = 700
 validate_lines = 200

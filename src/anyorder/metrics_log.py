@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from torch.utils.tensorboard.writer import SummaryWriter
 
 from anyorder.checkpoint import write_file
+from anyorder.errors import UserError
 
 
 class MetricsLog:
@@ -24,15 +26,19 @@ class MetricsLog:
 
     def write(self, step: int, values: dict[str, Any]) -> None:
         """One line, on disk at once."""
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
-        self._file.flush()
-        for name, value in values.items():
-            self._board.add_scalar(name, value, step)
+        try:
+            self._file.write(json.dumps({"step": step, **values}) + "\n")
+            self._file.flush()
+            for name, value in values.items():
+                self._board.add_scalar(name, value, step)
+        except OSError as error:
+            raise UserError(f"{self._file.name}: can't be written: {error.strerror}") from error
 
     def close(self) -> None:
         """No more lines."""
-        self._file.close()
-        self._board.close()
+        for log in (self._file, self._board):
+            with suppress(OSError):  # of a full disk: `write` has said it
+                log.close()
 
 
 def _step(line: str) -> float:

@@ -71,13 +71,20 @@ class Writing:
         assert self.keys is not None
         return GapKeys(*(key[:, : self.length] for key in self.keys))
 
-    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        """Go on with these rows, and with only these sentences where some have left."""
-        if sentences is not None:
-            self.sources = [source.select(sentences) for source in self.sources]
+    def follow(self, parent: Tensor, staying: Tensor) -> None:
+        """Go on with some sentences, each of their hypotheses where its parent stood.
+
+        parent: (S, B), among the sentence's rows so far; staying: (S',), sentences, rising.
+        """
+        assert self.keys is not None
+        before = len(self.keys.left)  # S · K
+        rows = (staying[:, None] * (before // len(parent)) + parent[staying]).flatten()
+        if len(staying) < len(parent):
+            self.sources = [source.select(staying) for source in self.sources]
+        if torch.equal(rows, torch.arange(before, device=rows.device)):
+            return
         for past in self.pasts:
             past.select(rows)
-        assert self.keys is not None
         self.keys = GapKeys(*(key.index_select(0, rows) for key in self.keys))
 
 
@@ -248,6 +255,12 @@ class Indigo(nn.Module):
         if self.position_first:
             return second + self.word_head.first, first - 1
         return first + self.word_head.first, second
+
+    def first_and_second(self, word: Tensor, gap: Tensor) -> tuple[Tensor, Tensor]:
+        """The choices that mean a word and a gap."""
+        if self.position_first:
+            return gap + 1, word - self.word_head.first
+        return word - self.word_head.first, gap
 
     def _every_gap(self, writing: Writing, query: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """query: (R, C, D); returns unnormalised log p, (R, C, gaps), and its normaliser, (R, C)."""

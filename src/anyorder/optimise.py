@@ -90,7 +90,7 @@ class Optimiser:
                 # Gradients are averaged over processes, so the sum's share is multiplied back.
                 objective = loss.objective * (self.processes.count / steps_in_all)
             self._scaler.scale(objective).backward()
-            sums += torch.stack([loss.word, loss.gap, *map(torch.tensor, (loss.words, loss.gaps))]).to(sums)
+            sums += sums.new_tensor([float(loss.word), float(loss.gap), loss.words, loss.gaps])
         norm = self._step(step)
         word, gap, words, gaps = self.processes.total(sums).tolist()
         return Sums(word=word, gap=gap, words=words, gaps=gaps, gradient_norm=norm)
@@ -139,9 +139,8 @@ class Optimiser:
             moments = {
                 key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)
             }
-            self._adam.state[parameter] = {
-                key: value.to(parameter.device) if value.dim() else value for key, value in moments.items()
-            }
+            # Fused Adam wants even its count of steps beside the parameter.
+            self._adam.state[parameter] = {key: value.to(parameter.device) for key, value in moments.items()}
         if scale:
             self._scaler.load_state_dict(scale)
 

@@ -2,8 +2,8 @@
 
 A picture is a 3 × 3 grid of cells; two or three of them hold a figure. Place and colour are jittered and the
 background is shaded and noisy, so it is a picture and not a code. The caption has no chance in it: what is
-said, and in which words, follows from the scene alone. The subject is the figure that comes first from the
-top left on, or the middle one of three in a row, column or diagonal, which "sits between" the others.
+said, and in which words, follows from the scene alone. The subject is the figure that comes first as one
+reads, line by line from the top left on; the others stand beside it in its row, or below.
 """
 
 from __future__ import annotations
@@ -104,25 +104,15 @@ def patches(pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 def caption(scene: Scene) -> str:
     """What is where, in one English sentence."""
-    for middle in scene[1:-1]:
-        if _is_between(middle, scene[0], scene[-1]):
-            return f"{_noun(middle)} sits between {_noun(scene[0])} and {_noun(scene[-1])}"
     subject, *others = scene
     return f"{_noun(subject)} is " + " and ".join(
-        f"{_bearing(subject, other)} of {_noun(other)}" for other in others
+        f"{_relation(subject, other)} {_noun(other)}" for other in others
     )
 
 
-def _bearing(figure: Figure, other: Figure) -> str:
-    """Where a figure stands, seen from another, as on a map."""
-    vertical = "north" if figure.row < other.row else "south" if figure.row > other.row else ""
-    horizontal = "west" if figure.column < other.column else "east" if figure.column > other.column else ""
-    return vertical + horizontal
-
-
-def _is_between(middle: Figure, first: Figure, second: Figure) -> bool:
-    """Whether three figures fill a row, a column or a diagonal, the first one in the middle."""
-    return 2 * middle.row == first.row + second.row and 2 * middle.column == first.column + second.column
+def _relation(figure: Figure, later: Figure) -> str:
+    """Where a figure stands, seen from one that is read after it."""
+    return "left of" if figure.row == later.row else "above"
 
 
 def _noun(figure: Figure) -> str:
@@ -131,16 +121,10 @@ def _noun(figure: Figure) -> str:
 
 # Scenes and pixels. M figures of one shape
 
-# Cells in a row, column or diagonal, numbered from the top left.
-_LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
-
 
 def _random_scene(random: np.random.Generator) -> Scene:
-    """Figures anywhere; lines, which chance alone would hardly make, are helped along."""
     count = 2 if random.random() < 0.4 else 3
     cells = random.permutation(GRID * GRID)[:count]
-    if count == 3 and random.random() < 0.2:
-        cells = random.permutation(_LINES[random.integers(len(_LINES))])
     return tuple(
         sorted(
             Figure(*divmod(int(cell), GRID), *(_pick(names, random) for names in (COLOURS, SHAPES, SIZES)))

@@ -83,8 +83,8 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"device {name!r} can't be used here: {reason}") from None
+        reason = str(error).splitlines()[0].split(". ")[0]
+        raise UserError(f"device {name!r} can't be used here: {reason}; auto takes what is there") from None
     return device
 
 

@@ -1,15 +1,19 @@
-"""A commented recipe for someone's own files.
+"""A commented recipe for someone's own files, and the reference of all keys.
 
-The comments are the descriptions that `config` checks by, so the two never part.
+Comments and meanings are the descriptions that `config` checks by, so the two never part.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from inspect import getdoc
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
 
 from anyorder import config
 
@@ -42,6 +46,14 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "base": {"model": {}, "train": {}, "text": {}},
 }
 LEARNING = {"label_smoothing": 0.1, "select": "bleu", "patience": 8}
+BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+TYPES: dict[object, str] = {
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+    str: "text",
+    Path: "path",
+}
 AS_IT_IS = "code"  # instead of a language: words are what blanks separate
 
 
@@ -117,6 +129,71 @@ def recipe_text(files: Files, *, source_language: str, target_language: str, ord
     return "\n".join(parts)
 
 
+def reference() -> str:
+    """Markdown of every key by section: default, what is allowed and what it means."""
+    names: dict[type[config.Section], list[str]] = {}
+    for name, kind in _sections(config.Recipe):
+        names.setdefault(kind, []).append(name)
+    parts = [
+        "# Every key of a recipe",
+        "",
+        "A recipe is a TOML file. Any key can be changed on the command line by its dotted name, "
+        "e.g. `train.steps=1000`. Only `data.train` and `data.dev` must be given.",
+        "",
+        "This page is made from `src/anyorder/config.py`; CONTRIBUTING.md says how to make it anew.",
+    ]
+    for kind, sections in names.items():
+        heading = ", ".join(f"`[{name}]`" for name in sections if name) or "The top of the file"
+        parts += ["", f"## {heading}", "", getdoc(kind) or "", ""]
+        parts += ["| key | default | allowed | meaning |", "|---|---|---|---|"]
+        parts += [_row(key, field) for key, field in kind.model_fields.items() if _section_of(field) is None]
+    return "\n".join(parts) + "\n"
+
+
+def _sections(kind: type[config.Section], name: str = "") -> Iterator[tuple[str, type[config.Section]]]:
+    """A section and all sections in it, by dotted name; the recipe's own is empty."""
+    yield name, kind
+    for key, field in kind.model_fields.items():
+        inner = _section_of(field)
+        if inner is not None:
+            yield from _sections(inner, f"{name}.{key}".lstrip("."))
+
+
+def _section_of(field: FieldInfo) -> type[config.Section] | None:
+    """The section that a key stands for, if it isn't a value."""
+    kind = _without_none(field.annotation)
+    return kind if isinstance(kind, type) and issubclass(kind, config.Section) else None
+
+
+def _without_none(annotation: object) -> object:
+    """X for X | None: that a key may be left out is said by its default."""
+    if get_origin(annotation) is not UnionType:
+        return annotation
+    return next(kind for kind in get_args(annotation) if kind is not type(None))
+
+
+def _row(key: str, field: FieldInfo) -> str:
+    default = field.get_default(call_default_factory=True)
+    shown = "" if field.is_required() or default in (None, {}) else f"`{_toml(default)}`"
+    meaning = (field.description or "").replace("<", "&lt;")  # `<unk>` is no HTML
+    return f"| `{key}` | {shown} | {_allowed(field)} | {meaning} |"
+
+
+def _allowed(field: FieldInfo) -> str:
+    kind = _without_none(field.annotation)
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{_toml(value)}`" for value in get_args(kind))
+    if get_origin(kind) is dict:
+        return "a path for each of " + ", ".join(f"`{split}`" for split in config.SPLITS)
+    bounds = [
+        f"{sign} {limit}"
+        for constraint in field.metadata
+        for name, sign in BOUNDS.items()
+        if (limit := getattr(constraint, name, None)) is not None
+    ]
+    return " ".join([TYPES[kind], " and ".join(bounds)]).strip()
+
+
 def _side(language: str) -> dict[str, str]:
     return {"split": "spaces"} if language == AS_IT_IS else {"split": "moses", "language": language}
 
@@ -137,5 +214,6 @@ def _toml(value: object) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_toml(inner)}" for key, inner in value.items()) + " }"
     if isinstance(value, Path):
-        return json.dumps(str(value))
-    return json.dumps(value)  # strings, numbers and booleans are written alike in both
+        value = str(value)
+    # Strings, numbers and booleans are written alike in both, but for JSON's escapes of rare characters.
+    return json.dumps(value, ensure_ascii=False)

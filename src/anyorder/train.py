@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import signal
 import time
@@ -25,6 +26,7 @@ from anyorder.checkpoint import (
     checkpoints,
     load_trained,
     load_weights,
+    make_folder,
     prune,
     save_checkpoint,
     save_trained,
@@ -108,13 +110,13 @@ def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite
 def _claim(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
     """Make the run's folder ready: new, or with the checkpoints to go on from."""
     run, note = recipe.run, recipe.run / "recipe.json"
-    if overwrite:
+    if overwrite and note.exists():  # a folder that is no run may hold anything
         shutil.rmtree(run, ignore_errors=True)
     if not resume and note.exists():
         raise UserError(f"{run}: is a run already; --resume goes on with it, --overwrite starts anew")
     if checkpoints(run):
         _check_same(json.loads(note.read_text(encoding="utf-8")), recipe.model_dump(mode="json"), run=run)
-    run.mkdir(parents=True, exist_ok=True)
+    make_folder(run)
     write_file(note, json.dumps(recipe.model_dump(mode="json"), indent=2).encode())
 
 
@@ -205,6 +207,8 @@ class Training:
 
     def _plan(self) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
         """Epoch, number in the epoch and pairs of each update still to make."""
+        if self._out_of_patience():
+            return
         epoch, done = self.progress.epoch, self.progress.batch
         while self.progress.step < self.settings.steps:
             plan = plan_epoch(
@@ -226,13 +230,16 @@ class Training:
             batches = [self._collated(pairs[:1], epoch, weight=0.0)]
         sums = self.optimiser.update(step, batches, steps_in_all=int((lengths + 1).sum()))
         if not sums.finite:
-            last = checkpoints(self.recipe.run)
-            kept = f"the last good checkpoint is {last[-1].folder}" if last else "there is no checkpoint yet"
-            raise UserError(
+            raise self._diverged(
                 f"step {step}: the loss is not finite (words {sums.word:.3g}, gaps {sums.gap:.3g}, gradient "
-                f"{sums.gradient_norm:.3g}); {kept}; a lower train.lr or train.clip_norm may help"
+                f"{sums.gradient_norm:.3g})"
             )
         return sums
+
+    def _diverged(self, what: str) -> UserError:
+        last = checkpoints(self.recipe.run)
+        kept = f"the last good checkpoint is {last[-1].folder}" if last else "there is no checkpoint yet"
+        return UserError(f"{what}; {kept}; a lower train.lr or train.clip_norm may help")
 
     def _collated(self, pairs: NDArray[np.int64], epoch: int, weight: float = 1.0) -> Batch:
         seed, data = self.settings.seed, self.prepared.train
@@ -245,6 +252,12 @@ class Training:
         stop = False
         if self.validation is not None and log is not None:
             scores = self.validation.scores(self.model, device=self.processes.device)
+            if not math.isfinite(scores["dev_loss"]):
+                # Before anything is saved: such weights must not take the place of good ones.
+                raise self._diverged(
+                    f"step {self.progress.step}: the dev loss is not finite "
+                    f"(words {scores['dev_word_loss']:.3g}, gaps {scores['dev_gap_loss']:.3g})"
+                )
             score = (
                 -scores["dev_loss"]
                 if self.settings.select == "loss"
@@ -261,12 +274,15 @@ class Training:
             if best:
                 save_trained(self.recipe.run, self._trained({"step": self.progress.step, **scores}))
             self._save()
-            stop = 0 < self.settings.patience <= self.progress.since_best
+            stop = self._out_of_patience()
             if stop:
                 self.listener.note(
                     f"no better {self.settings.select} in {self.settings.patience} validations: done"
                 )
         return self.processes.agree(stop)
+
+    def _out_of_patience(self) -> bool:
+        return 0 < self.settings.patience <= self.progress.since_best
 
     def _save(self) -> None:
         progress = asdict(replace(self.progress, scale=self.optimiser.scale()))
@@ -290,7 +306,9 @@ class Training:
 
     def _stop_here(self, step: int) -> None:
         if self.processes.first:
-            self._save()
+            found = checkpoints(self.recipe.run)
+            if not found or found[-1].step != step:  # a validation may have just saved
+                self._save()
             self.listener.note(f"stopped at step {step}; `--resume` goes on from here")
 
     def _save_average(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -34,10 +35,13 @@ class Validation:
         self.references = [pair.target for pair in raw_pairs(recipe, "dev", lines=lines)] if lines else []
 
     def scores(self, model: Indigo, *, device: torch.device) -> dict[str, Any]:
-        """Losses a step, words and gaps apart; BLEU and exact match of the decoded lines."""
+        """Losses a step, words and gaps apart; BLEU and exact match of the decoded lines.
+
+        A model whose loss isn't finite writes nothing, so then there is only the loss.
+        """
         model.eval()
         scores = self._losses(model, device)
-        if self.references:
+        if self.references and math.isfinite(scores["dev_loss"]):
             scores |= self._decoded(model, device)
         return scores
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from anyorder.cli.output import AS_JSON, print_json, results, table
+from anyorder.errors import UserError
 
 if TYPE_CHECKING:
     from anyorder.bench.measure import Row
@@ -38,6 +39,8 @@ def attention(
     """
     from anyorder.bench.attention import bench_attention
 
+    if width % heads:
+        raise UserError(f"--width {width} must be a multiple of --heads {heads}")
     rows = bench_attention(batch=batch, length=length, width=width, heads=heads, repeats=repeats)
     show(rows, as_json=as_json)
 

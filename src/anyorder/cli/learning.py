@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -83,7 +84,9 @@ def train(
     settings = load_recipe(recipe, overrides or ())
     with Watcher() as watcher:
         train_model(settings, listener=watcher, resume=resume, overwrite=overwrite)
-    results.print(f"model: {settings.run}", soft_wrap=True)
+    first_process = os.environ.get("RANK", "0") == "0"  # torchrun starts this command several times
+    if first_process and (settings.run / "config.json").exists():  # a run stopped early has no model yet
+        results.print(f"model: {settings.run}", soft_wrap=True)
 
 
 def average(
@@ -102,13 +105,14 @@ def average(
     from anyorder.checkpoint import average as averaged
     from anyorder.checkpoint import checkpoints, load_trained, save_trained
 
+    trained = load_trained(run, device=torch.device("cpu"))
     found = checkpoints(run)
     if len(found) < last:
         raise UserError(f"{run}: has {len(found)} checkpoints; --last {last} given, must be at most that")
-    folder = output or run.with_name(f"{run.name}-average")
+    named = run if run.name not in ("", "..") else run.resolve()
+    folder = output or named.with_name(f"{named.name}-average")
     if (folder / "config.json").exists():
         raise UserError(f"{folder}: is a model already; give another --output")
-    trained = load_trained(run, device=torch.device("cpu"))
     steps = [checkpoint.step for checkpoint in found[-last:]]
     weights = averaged(checkpoint.weights() for checkpoint in found[-last:])
     save_trained(folder, replace(trained, scores={"averaged_steps": steps}), weights=weights)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import typer
 
+from anyorder.cli.input import stdin_lines
 from anyorder.cli.output import AS_JSON, print_json, results
 from anyorder.errors import UserError
 
@@ -52,7 +52,7 @@ def _sentences(text: list[str] | None) -> Iterator[list[str]]:
     if text:
         yield " ".join(text).split()
         return
-    for line in sys.stdin:
+    for line in stdin_lines():
         yield line.split()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,7 +25,6 @@ class Watcher:
             disable=not remarks.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
-        self._spoke = time.monotonic()
 
     def __enter__(self) -> Self:
         self._bar.start()

@@ -55,7 +55,10 @@ def init(
     text = recipe_text(
         files, source_language=languages[0], target_language=languages[1], order=order, size=size
     )
-    recipe.write_text(text, encoding="utf-8")
+    try:
+        recipe.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{recipe}: can't be written: {error.strerror}") from None
     results.print(f"wrote {recipe}; next: anyorder train {recipe}", soft_wrap=True)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from anyorder.cli.input import stdin_lines
 from anyorder.cli.output import AS_JSON, print_json, print_line, results
 from anyorder.errors import UserError
 
@@ -127,11 +127,8 @@ def _from_stdin(at_once: int) -> Iterator[list[Source]]:
 
     def read() -> None:
         try:
-            for number, line in enumerate(sys.stdin.buffer, start=1):
-                try:
-                    lines.put(line.decode("utf-8").rstrip("\r\n"))
-                except UnicodeDecodeError as error:
-                    raise UserError(f"stdin:{number}: not valid UTF-8 ({error.reason})") from None
+            for line in stdin_lines():
+                lines.put(line)
             lines.put(None)
         except Exception as error:  # said by the main thread, which owns the exit code
             lines.put(error)
