@@ -384,7 +384,7 @@ def test_beams_share_their_source_and_may_be_chosen_anew() -> None:
     torch.testing.assert_close(state, model.states(each_its_source, words, places)[:, -1], **EXACT)
 
     rows = torch.tensor([5, 3, 3, 4])
-    writing.select(rows, torch.tensor([1]))
+    writing.follow(torch.tensor([[0, 0, 0, 0], [2, 0, 0, 1]]), torch.tensor([1]))
     words = torch.cat([words[rows], torch.full((4, 1), FIRST_WORD)], dim=1)
     places = torch.tensor([places_after([0, int(row) % 2, 1]) for row in rows])
     state = model.advance(writing, words[:, -1:], places)

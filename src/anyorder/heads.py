@@ -63,16 +63,20 @@ class GapHead(nn.Module):
         left, right = self.keys(states).chunk(2, dim=-1)
         return GapKeys(left, right)
 
-    def logits(self, query: Tensor, keys: GapKeys, *, blocked: Tensor | None = None) -> Tensor:
-        """Of every key, -inf for those that name no gap.
+    def products(self, query: Tensor, keys: GapKeys) -> Tensor:
+        """Of queries and all keys, whether they name a gap or not.
 
-        query: (R, Q, D); keys: (R, n, D); blocked: broadcast to (R, Q, n); returns (R, Q, 2, n).
+        query: (R, Q, D); keys: (R, n, D); returns (R, Q, 2, n).
         """
-        both = torch.stack([torch.matmul(query, key.mT) for key in keys], dim=2) * self.scale
-        illegal = ~legal_keys(both.shape[-1], device=both.device)
+        return at_least_float(torch.stack([torch.matmul(query, key.mT) for key in keys], dim=2) * self.scale)
+
+    @staticmethod
+    def logits(products: Tensor, *, blocked: Tensor | None = None) -> Tensor:
+        """-inf for keys that name no gap. products: (R, Q, 2, n); blocked: broadcast to (R, Q, n)."""
+        illegal = ~legal_keys(products.shape[-1], device=products.device)
         if blocked is not None:
             illegal = illegal | blocked[..., None, :]
-        return at_least_float(both).masked_fill(illegal, NEVER)
+        return products.masked_fill(illegal, NEVER)
 
     def normaliser(self, logits: Tensor, query: Tensor) -> Tensor:
         """Log of the sum over all keys, `finish` among them. logits: (R, Q, 2, n); returns (R, Q)."""

@@ -23,7 +23,7 @@ class Relations:
 
     @classmethod
     def ternary(cls, relations: Tensor, *, dtype: torch.dtype) -> Relations:
-        """From the decoder's relations, (B, Q, K) with values -1, 0, +1."""
+        """From the decoder's relations, (B, Q, K) with values -1, 0, +1; any other is of no kind."""
         kinds = torch.arange(-1, 2, device=relations.device, dtype=relations.dtype)
         return cls((relations[:, :, None, :] == kinds[:, None]).to(dtype))
 
@@ -182,7 +182,8 @@ class DecoderLayer(nn.Module):
     ) -> Tensor:
         """states: (R, Q, D), R a multiple of the B sources: the rows of one source lie side by side.
 
-        With a past, the states are those of the newest tokens only, and K counts the earlier ones too.
+        With a past, R = B and the queries are the newest tokens of all hypotheses of a sentence; relations
+        and blocked then tell which of the K keys, those of all hypotheses, are a query's own.
         relations: of (R, Q, K); blocked: broadcast to (R, H, Q, K).
         """
         query, key, value = self.attention.queries_keys_values(self.attention_norm(states))
@@ -191,7 +192,7 @@ class DecoderLayer(nn.Module):
         attended = self.attention.attend(query, key, value, relations=relations, blocked=blocked)
         states = states + self.dropout(attended)
 
-        # All rows of a source are queries of one attention, so its keys are never copied for a beam.
+        # All rows of a source are queries of one attention, so its keys are never copied for an order.
         rows = self.cross_norm(states).reshape(len(source.key), -1, states.shape[-1])  # (B, R / B · Q, D)
         attended = self.cross(rows, source.key, source.value, visible=source.visible)
         states = states + self.dropout(attended.reshape(states.shape))
@@ -206,43 +207,58 @@ class SourceKeys:
     value: Tensor  # (B, H, S, d)
     visible: Tensor  # (B, 1, 1, S), bool
 
-    def select(self, sources: Tensor) -> SourceKeys:
-        """Those of some sources."""
-        return SourceKeys(self.key[sources], self.value[sources], self.visible[sources])
+    def keep(self, sentences: Tensor) -> SourceKeys:
+        """Only those of some sentences."""
+        return SourceKeys(self.key[sentences], self.value[sentences], self.visible[sentences])
 
 
 class Past:
-    """A layer's keys and values of the tokens written so far: room is made ahead, nothing is recomputed."""
+    """A layer's keys and values of every token that any hypothesis of a sentence has written.
+
+    Hypotheses share the pool and know their own tokens in it, so a beam never copies what it goes on with.
+    Room is made ahead, and nothing is recomputed.
+    """
 
     def __init__(self) -> None:
-        self.key: Tensor | None = None  # (R, H, room, d)
-        self.value: Tensor | None = None
-        self.length = 0
+        self.key, self.value = Pool(), Pool()  # (B, H, K, d)
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the newest, (R, H, Q, d) each; returns all of them, (R, H, K, d) each."""
-        start, self.length = self.length, self.length + key.shape[2]
-        self.key = with_room(self.key, key, used=start)
-        self.value = with_room(self.value, value, used=start)
-        self.key[:, :, start : self.length] = key
-        self.value[:, :, start : self.length] = value
-        return self.key[:, :, : self.length], self.value[:, :, : self.length]
+        """Add the newest, (B, H, Q, d) each; returns all of them, (B, H, K, d) each."""
+        return self.key.append(key), self.value.append(value)
 
-    def select(self, rows: Tensor) -> None:
-        """Go on with these rows, in this order."""
-        if self.key is not None and self.value is not None:
-            self.key = self.key.index_select(0, rows)
-            self.value = self.value.index_select(0, rows)
+    def keep(self, sentences: Tensor) -> None:
+        """Only those of some sentences."""
+        self.key.keep(sentences)
+        self.value.keep(sentences)
 
 
-def with_room(buffer: Tensor | None, newest: Tensor, *, used: int) -> Tensor:
-    """A buffer along dimension -2 that holds the used part and the newest; grown by half when it is full."""
-    needed = used + newest.shape[-2]
-    if buffer is not None and buffer.shape[-2] >= needed:
-        return buffer
-    shape = list(newest.shape)
-    shape[-2] = max(16, needed + needed // 2)
-    grown = newest.new_empty(shape)
-    if buffer is not None:
-        grown[..., :used, :] = buffer[..., :used, :]
-    return grown
+class Pool:
+    """Vectors that become more along dimension -2, in a buffer that is grown by half when it is full."""
+
+    def __init__(self) -> None:
+        self._buffer: Tensor | None = None
+        self._used = 0
+
+    @property
+    def vectors(self) -> Tensor:
+        """Those added so far."""
+        assert self._buffer is not None
+        return self._buffer[..., : self._used, :]
+
+    def append(self, newest: Tensor) -> Tensor:
+        """Add some at the end; returns all."""
+        before, self._used = self._used, self._used + newest.shape[-2]
+        if self._buffer is None or self._buffer.shape[-2] < self._used:
+            grown = newest.new_empty(
+                *newest.shape[:-2], max(16, self._used + self._used // 2), newest.shape[-1]
+            )
+            if self._buffer is not None:
+                grown[..., :before, :] = self._buffer[..., :before, :]
+            self._buffer = grown
+        self._buffer[..., before : self._used, :] = newest
+        return self.vectors
+
+    def keep(self, sentences: Tensor) -> None:
+        """Only those of some sentences, the first dimension."""
+        if self._buffer is not None:
+            self._buffer = self._buffer[sentences]

@@ -102,7 +102,8 @@ def _gap_scores(
     query = model.gap_query(states[:, 1:], None if model.position_first else next_words)  # (B, T + 1, D)
     length = states.shape[1]
     later = torch.ones(length, length, dtype=torch.bool, device=states.device).triu(diagonal=1)[1:]
-    logits = model.gap_head.logits(query, keys, blocked=later)  # (B, T + 1, 2, N)
+    products = model.gap_head.products(query, keys)
+    logits = model.gap_head.logits(products, blocked=later)  # (B, T + 1, 2, N)
     chosen = model.gap_head.pick(logits, left=left[..., None], right=right[..., None]).squeeze(-1)
     normaliser = model.gap_head.normaliser(logits, query)
     if not model.position_first:

@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from anyorder import config
 from anyorder.heads import GapHead, GapKeys, WordHead, at_least_float, first_word
 from anyorder.insertion import anchors, relations
-from anyorder.layers import DecoderLayer, EncoderLayer, Past, Relations, SourceKeys, with_room
+from anyorder.layers import DecoderLayer, EncoderLayer, Past, Pool, Relations, SourceKeys
 from anyorder.tokens import PAD
 
 # B sources, R rows (B × beams), S source vectors, N tokens written, D width, V words, C words asked for
 
 TERNARY = 3  # left of, itself, right of
+NOT_SEEN = 2  # instead of a relation: another hypothesis's token, or a later one
 END = 0  # the first choice that ends a sentence: `<eod>`, or finishing instead of a gap
 
 
@@ -47,45 +48,60 @@ class Memory:
 class Writing:
     """Everything known of the sentences under way, to write one more token at little cost.
 
-    Rows are sentences × beams, the beams of one sentence side by side.
+    All hypotheses of a sentence put what they write into one pool, (S, P) tokens, and remember where their
+    own tokens are in it. So a beam goes on with other hypotheses by changing a few indices.
     """
 
     def __init__(self, sources: list[SourceKeys]) -> None:
         self.sources = sources  # one a layer
         self.pasts = [Past() for _ in sources]
-        self.keys: GapKeys | None = None  # (R, room, D) each
-        self.length = 0
+        self.left_keys, self.right_keys = Pool(), Pool()  # (S, P, D)
+        self.own = sources[0].key.new_zeros(self.sentences, 1, 0, dtype=torch.long)  # (S, K, n), in the pool
+        self.size = 0  # P
 
-    def append_keys(self, newest: GapKeys) -> None:
-        """newest: (R, m, D) each."""
-        start, self.length = self.length, self.length + newest.left.shape[1]
-        known = self.keys or (None, None)
-        buffers = [with_room(old, new, used=start) for old, new in zip(known, newest, strict=True)]
-        for buffer, new in zip(buffers, newest, strict=True):
-            buffer[:, start : self.length] = new
-        self.keys = GapKeys(*buffers)
+    @property
+    def sentences(self) -> int:
+        """How many are under way."""
+        return len(self.sources[0].key)
 
     @property
     def gap_keys(self) -> GapKeys:
-        """Of the tokens written so far, (R, n, D) each."""
-        assert self.keys is not None
-        return GapKeys(*(key[:, : self.length] for key in self.keys))
+        """Of the whole pool, (S, P, D) each."""
+        return GapKeys(self.left_keys.vectors, self.right_keys.vectors)
+
+    def add(self, hypotheses: int, newest: int) -> None:
+        """Make the next tokens of all hypotheses their own; the layers then put them into the pool."""
+        if self.size == 0:
+            self.own = self.own.expand(-1, hypotheses, -1)
+        places = torch.arange(self.size, self.size + hypotheses * newest, device=self.own.device)
+        added = places.view(1, hypotheses, newest).expand(self.sentences, -1, -1)
+        self.own = torch.cat([self.own, added], dim=2)
+        self.size += hypotheses * newest
+
+    def in_pool(self, values: Tensor, *, elsewhere: int) -> Tensor:
+        """Spread values of a hypothesis's own tokens over the pool.
+
+        values: (S, K, m, n); returns (S, K · m, P).
+        """
+        shape = (*values.shape[:3], self.size)
+        spread = values.new_full(shape, elsewhere)
+        spread.scatter_(3, self.own[:, :, None].expand_as(values), values)
+        return spread.flatten(1, 2)
 
     def follow(self, parent: Tensor, staying: Tensor) -> None:
         """Go on with some sentences, each of their hypotheses where its parent stood.
 
-        parent: (S, B), among the sentence's rows so far; staying: (S',), sentences, rising.
+        parent: (S, B), among the hypotheses so far; staying: (S',), sentences, rising.
         """
-        assert self.keys is not None
-        before = len(self.keys.left)  # S · K
-        rows = (staying[:, None] * (before // len(parent)) + parent[staying]).flatten()
-        if len(staying) < len(parent):
-            self.sources = [source.select(staying) for source in self.sources]
-        if torch.equal(rows, torch.arange(before, device=rows.device)):
+        self.own = self.own.gather(1, parent[..., None].expand(-1, -1, self.own.shape[2]))
+        if len(staying) == len(parent):
             return
+        self.own = self.own[staying]
+        self.sources = [source.keep(staying) for source in self.sources]
         for past in self.pasts:
-            past.select(rows)
-        self.keys = GapKeys(*(key.index_select(0, rows) for key in self.keys))
+            past.keep(staying)
+        self.left_keys.keep(staying)
+        self.right_keys.keep(staying)
 
 
 class Indigo(nn.Module):
@@ -182,19 +198,24 @@ class Indigo(nn.Module):
 
         words: (R, m), the newest; places: (R, n), of all tokens including them; returns (R, D).
         """
-        newest = words.shape[1]
-        rows = torch.sign(places[:, -newest:, None] - places[:, None, :])  # (R, m, n)
-        blocked = None
-        if newest > 1:
-            everything = torch.ones(newest, places.shape[1], dtype=torch.bool, device=words.device)
-            blocked = everything.triu(diagonal=places.shape[1] - newest + 1)
-        states = self._embed_words(words)
-        ternary = Relations.ternary(rows, dtype=states.dtype)
+        rows, newest = words.shape
+        hypotheses = rows // writing.sentences
+        writing.add(hypotheses, newest)
+        own = torch.sign(places[:, -newest:, None] - places[:, None, :])  # (R, m, n)
+        later = torch.ones_like(own[0], dtype=torch.bool).triu(diagonal=places.shape[1] - newest + 1)
+        own = own.masked_fill(later, NOT_SEEN).unflatten(0, (writing.sentences, hypotheses))
+        seen = writing.in_pool(own, elsewhere=NOT_SEEN)  # (S, K · m, P)
+
+        states = self._embed_words(words).reshape(writing.sentences, hypotheses * newest, -1)
+        ternary = Relations.ternary(seen, dtype=states.dtype)
+        blocked = (seen == NOT_SEEN)[:, None]
         for layer, source, past in zip(self.decoder, writing.sources, writing.pasts, strict=True):
             states = layer(states, relations=ternary, blocked=blocked, source=source, past=past)
         states = self.decoder_norm(states)
-        writing.append_keys(self.gap_head.keys_of(states))
-        return states[:, -1]
+        keys = self.gap_head.keys_of(states)
+        writing.left_keys.append(keys.left)
+        writing.right_keys.append(keys.right)
+        return states.reshape(rows, newest, -1)[:, -1]
 
     # --- what comes next ---
 
@@ -243,8 +264,12 @@ class Indigo(nn.Module):
         first: (R, C), as counted by `first_log_probs`; returns (R, C, gaps) or (R, C, V).
         """
         if self.position_first:
-            left, right = (side.gather(1, (first - 1).clamp(min=0)) for side in anchors(places))
-            vectors = self.gap_vector(writing.gap_keys, left=left, right=right)  # (R, C, D)
+            own, gap = writing.own.flatten(0, 1), (first - 1).clamp(min=0)
+            left, right = (
+                own.gather(1, side.gather(1, gap)).reshape(writing.sentences, -1) for side in anchors(places)
+            )
+            vectors = self.gap_vector(writing.gap_keys, left=left, right=right)  # (S, K · C, D)
+            vectors = vectors.reshape(*first.shape, self.settings.width)
             return at_least_float(self.word_logits(state[:, None], vectors)).log_softmax(dim=-1)
         query = self.gap_query(state[:, None], first + self.word_head.first)  # (R, C, D)
         gaps, normaliser = self._every_gap(writing, query, places)
@@ -264,7 +289,11 @@ class Indigo(nn.Module):
 
     def _every_gap(self, writing: Writing, query: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """query: (R, C, D); returns unnormalised log p, (R, C, gaps), and its normaliser, (R, C)."""
-        logits = self.gap_head.logits(query, writing.gap_keys)  # (R, C, 2, n)
+        rows, choices, width = query.shape
+        everybody = self.gap_head.products(query.reshape(writing.sentences, -1, width), writing.gap_keys)
+        own = writing.own.flatten(0, 1)[:, None, None].expand(-1, choices, 2, -1)
+        products = everybody.reshape(rows, choices, 2, writing.size).gather(3, own)  # (R, C, 2, n)
+        logits = self.gap_head.logits(products)
         left, right = (side[:, None].expand(-1, query.shape[1], -1) for side in anchors(places))
         return self.gap_head.pick(logits, left=left, right=right), self.gap_head.normaliser(logits, query)
 
