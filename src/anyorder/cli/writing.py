@@ -134,22 +134,20 @@ def _from_stdin(at_once: int) -> Iterator[list[Source]]:
             lines.put(error)
 
     threading.Thread(target=read, daemon=True).start()
-    ended = False
-    while not ended:
+    while True:
         chunk: list[Source] = []
         entry = lines.get()
-        while True:
-            if isinstance(entry, Exception):
-                raise entry
-            if entry is None:
-                ended = True
-                break
+        while isinstance(entry, str):
             chunk.append(entry)
             if len(chunk) == at_once or lines.empty():
                 break
             entry = lines.get()
         if chunk:
             yield chunk
+        if isinstance(entry, Exception):
+            raise entry
+        if entry is None:
+            return
 
 
 def score(

@@ -1,0 +1,433 @@
+"""Using a trained model: library and command line agree, and lines come out as they come in."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from corpora import (
+    PATIENCE,
+    QUIET,
+    assert_one_line_refusal,
+    call,
+    call_here,
+    command,
+    json_lines,
+    learn,
+    learned,
+    sentences,
+    write_lines,
+    write_picture_corpus,
+)
+
+import anyorder
+from anyorder.config import Order
+from anyorder.errors import UserError
+from anyorder.generate import Output, Writer
+
+LINES = [*sentences(7, seed=3), "", "a word nobody knows", "   "]
+BLANK = {7, 9}
+FIELDS = {"text", "score", "log_prob", "finished", "tokens", "slots", "word_scores", "gap_scores"}
+BEAM: dict[str, Any] = {"beam": 3, "n_best": 3}
+SEARCHES: list[dict[str, Any]] = [
+    {},
+    {"beam": 4, "n_best": 4},
+    {"search": "joint", "beam": 3, "n_best": 2},
+    {"search": "sample", "n_best": 3, "seed": 5},
+    {"beam": 4, "n_best": 2, "merge": True},
+]
+
+
+@pytest.fixture(scope="module")
+def writer() -> Writer:
+    return anyorder.load(str(learned().run))
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_lines(tmp_path_factory.mktemp("sources") / "sources.txt", LINES)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that reads feature vectors and chooses the gap before the word."""
+    folder = tmp_path_factory.mktemp("pictures")
+    learn(write_picture_corpus(folder), folder / "run", "model.first=position", "train.steps=8")
+    return folder / "run"
+
+
+def approximately(outputs: list[list[Output]]) -> list[list[dict[str, Any]]]:
+    """Rounding differs with the size of a batch."""
+    return [[_approximately(asdict(one)) for one in some] for some in outputs]
+
+
+def _approximately(fields: dict[str, Any]) -> dict[str, Any]:
+    exact = {"text", "finished", "tokens", "slots"}
+    return {
+        name: value if name in exact else pytest.approx(value, abs=1e-4) for name, value in fields.items()
+    }
+
+
+def as_json(outputs: list[list[Output]]) -> list[list[dict[str, Any]]]:
+    return json.loads(json.dumps([[asdict(one) for one in some] for some in outputs]))
+
+
+# Laws
+
+
+@pytest.mark.parametrize("options", SEARCHES, ids=str)
+def test_lines_together_are_answered_as_one_by_one(writer: Writer, options: dict[str, Any]) -> None:
+    together = writer.generate(LINES, **options)
+    one_by_one = list(writer.stream(LINES, at_once=1, **options))
+    assert [[asdict(one) for one in some] for some in one_by_one] == approximately(together)
+
+
+@pytest.mark.parametrize("options", SEARCHES, ids=str)
+def test_a_hypothesis_adds_up(writer: Writer, options: dict[str, Any]) -> None:
+    for number, outputs in enumerate(writer.generate(LINES, **options)):
+        assert (outputs == []) == (number in BLANK)
+        assert len(outputs) <= options.get("n_best", 1)
+        for one in outputs:
+            words = len(one.tokens)
+            assert sorted(one.slots) == list(range(1, words + 1))
+            by_slot = dict(zip(one.slots, one.tokens, strict=True))
+            assert one.text == " ".join(by_slot[slot] for slot in range(1, words + 1))
+            assert len(one.word_scores) == words + one.finished  # that of <eod> comes last
+            assert len(one.gap_scores) == words
+            assert one.log_prob == pytest.approx(sum(one.word_scores) + sum(one.gap_scores))
+            assert max(*one.word_scores, *one.gap_scores) < 1e-5
+        ranks = [(not one.finished, -one.score) for one in outputs]
+        assert ranks == sorted(ranks)
+
+
+def test_position_first_the_end_is_a_gap(pictures: Path) -> None:
+    found = Writer.load(pictures).generate(np.load(pictures.parent / "dev.npy"), search="sample", n_best=4)
+    finished = [one for outputs in found for one in outputs if one.finished]
+    assert finished
+    for one in finished:
+        assert len(one.gap_scores) == len(one.tokens) + 1
+        assert len(one.word_scores) == len(one.tokens)
+        assert len(one.steps) == len(one.tokens)
+
+
+def test_steps_lead_from_nothing_to_the_text(writer: Writer) -> None:
+    for (best,) in writer.generate(LINES[:7]):
+        steps = best.steps
+        assert [step.token for step in steps] == list(best.tokens)
+        assert [len(step.canvas) for step in steps] == list(range(1, len(steps) + 1))
+        assert " ".join(steps[-1].canvas) == best.text
+        written = sum(step.log_prob for step in steps)
+        assert written + best.word_scores[-1] == pytest.approx(best.log_prob) or not best.finished
+
+
+def test_the_score_of_an_output_in_its_own_order_is_its_log_prob(writer: Writer, tmp_path: Path) -> None:
+    pairs = [
+        (source, one)
+        for source, outputs in zip(LINES, writer.generate(LINES, **BEAM), strict=True)
+        for one in outputs
+        if one.finished
+    ]
+    assert len(pairs) > 7
+    orders = write_lines(tmp_path / "orders", [" ".join(map(str, one.slots)) for _, one in pairs])
+    scores = writer.score(
+        [source for source, _ in pairs],
+        [one.text for _, one in pairs],
+        order=Order(name="file", files={"test": orders}),
+    )
+    for (_, one), score in zip(pairs, scores, strict=True):
+        assert score.score == pytest.approx(one.log_prob, abs=1e-4)
+        assert score.word_score == pytest.approx(sum(one.word_scores), abs=1e-4)
+        assert score.gap_score == pytest.approx(sum(one.gap_scores), abs=1e-4)
+        assert score.slots == one.slots
+
+
+def test_scores_do_not_depend_on_the_batch(writer: Writer) -> None:
+    sources, targets = sentences(70, seed=1), sentences(70, seed=2)  # more than are scored together
+    together = writer.score(sources, targets, order="r2l")
+    for number in (0, 63, 64, 69):
+        (alone,) = writer.score([sources[number]], [targets[number]], order="r2l")
+        assert together[number].score == pytest.approx(alone.score, abs=1e-4)
+        assert together[number].slots == tuple(range(len(targets[number].split()), 0, -1))
+
+
+def test_an_empty_target_can_be_scored(writer: Writer) -> None:
+    empty, word = writer.score(["a b", "a b"], ["", "b"])
+    assert empty.slots == ()
+    assert empty.score == empty.word_score < 0
+    assert empty.gap_score == 0
+    assert word.slots == (1,)
+    assert writer.score(["a b"], [""])[0].score == pytest.approx(empty.score, abs=1e-5)
+
+
+def test_a_random_order_comes_from_the_seed(writer: Writer) -> None:
+    long = ["a b c d e f g h"] * 4
+    drawn = [score.slots for score in writer.score(long, long, order="rnd", seed=1)]
+    assert drawn == [score.slots for score in writer.score(long, long, order="rnd", seed=1)]
+    assert drawn != [score.slots for score in writer.score(long, long, order="rnd", seed=2)]
+    assert len(set(drawn)) > 1
+
+
+# Options and mistakes of the library
+
+
+def test_more_outputs_than_beams_widen_the_beam(writer: Writer) -> None:
+    assert len(writer.generate(["a b c"], n_best=4)[0]) == 4
+    assert writer.settings(n_best=4).beam == 4
+
+
+def test_a_sentence_may_be_cut(writer: Writer) -> None:
+    (one,) = writer.generate(["a b c d"], max_length=1)[0]
+    assert len(one.tokens) == len(one.word_scores) == 1
+    assert not one.finished
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        ({"beem": 3}, "decode: beem = 3: no such key; did you mean beam? allowed: beam, length_penalty"),
+        ({"beam": 0}, "decode: beam = 0: must be greater than or equal to 1"),
+        ({"beam": 2, "n_best": 3}, "decode: n_best (3) must not exceed beam (2)"),
+        ({"search": "deep"}, "decode: search = \"deep\": must be 'two-step', 'joint' or 'sample'"),
+    ],
+)
+def test_a_wrong_option_is_answered_by_name(writer: Writer, options: dict[str, Any], answer: str) -> None:
+    with pytest.raises(UserError) as refused:
+        writer.generate(["a"], **options)
+    assert str(refused.value).startswith(answer)
+
+
+def test_sources_and_targets_go_in_pairs(writer: Writer) -> None:
+    with pytest.raises(UserError, match="2 sources but 1 targets: they go in pairs"):
+        writer.score(["a", "b"], ["a"])
+
+
+def test_a_model_of_text_reads_no_pictures_and_the_other_way_round(writer: Writer, pictures: Path) -> None:
+    with pytest.raises(UserError, match="this model reads text, not feature vectors"):
+        writer.generate([np.zeros((2, 3))])
+    with pytest.raises(UserError, match="this model reads feature vectors of width 3, not text"):
+        Writer.load(pictures).generate(["a"])
+    with pytest.raises(UserError, match=r"feature vectors of shape \(2, 4\) given, must be \(vectors, 3\)"):
+        Writer.load(pictures).generate([np.zeros((2, 4))])
+
+
+# The command line gives the same
+
+
+@pytest.mark.parametrize("options", SEARCHES, ids=str)
+def test_the_command_gives_what_the_library_gives(
+    writer: Writer, sources: Path, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [
+        text
+        for name, value in options.items()
+        for text in ([f"--{name}"] if value is True else [f"--{name.replace('_', '-')}", value])
+    ]
+    rows = json_lines(call_here(capsys, "generate", learned().run, sources, "--json", *flags))
+    found = writer.generate(LINES, **options)
+    assert rows == [
+        {"source": line, "hypotheses": outputs} for line, outputs in zip(LINES, as_json(found), strict=True)
+    ]
+    assert {name for row in rows for one in row["hypotheses"] for name in one} == FIELDS
+    plain = call_here(capsys, "generate", learned().run, sources, *flags)
+    texts = [text for outputs in found for text in [one.text for one in outputs] or [""]]
+    assert plain.stdout.decode() == "".join(f"{text}\n" for text in texts)
+
+
+def test_the_command_reads_pictures(pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    features = pictures.parent / "dev.npy"
+    rows = json_lines(call_here(capsys, "generate", pictures, features, "--json"))
+    assert [row["source"] for row in rows] == [None] * len(np.load(features))
+    assert [row["hypotheses"] for row in rows] == as_json(Writer.load(pictures).generate(np.load(features)))
+
+
+def test_a_trace_has_a_row_for_each_word(
+    writer: Writer, sources: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn = call_here(capsys, "generate", learned().run, sources, "--trace").stdout.decode()
+    for outputs in writer.generate(LINES):
+        for one in outputs:
+            assert f"{one.text}  ({one.score:.3f})" in drawn
+    steps = sum(len(one.tokens) for outputs in writer.generate(LINES) for one in outputs)
+    assert sum(line.split()[:1] != [] and line.split()[0].isdecimal() for line in drawn.splitlines()) == steps
+
+
+def test_the_command_scores_as_the_library_does(
+    writer: Writer, sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    targets = write_lines(tmp_path / "targets", LINES)
+    arguments = ["score", learned().run, "--source", sources, "--target", targets, "--order", "blt"]
+    wanted = writer.score(LINES, LINES, order="blt")
+    rows = json_lines(call_here(capsys, *arguments, "--json"))
+    assert rows == [{**asdict(score), "slots": list(score.slots)} for score in wanted]
+    assert set(rows[0]) == {"score", "word_score", "gap_score", "slots"}
+    plain = call_here(capsys, *arguments).stdout.decode().splitlines()
+    assert plain == [f"{one.score:.4f}\t{one.word_score:.4f}\t{one.gap_score:.4f}" for one in wanted]
+
+
+def test_the_command_scores_in_an_order_from_a_file(
+    writer: Writer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (best,) = writer.generate(["a b c d e"])[0]
+    assert best.finished
+    rows = json_lines(
+        call_here(
+            capsys,
+            "score",
+            learned().run,
+            *("--source", write_lines(tmp_path / "source", ["a b c d e"])),
+            *("--target", write_lines(tmp_path / "target", [best.text])),
+            *(
+                "--order",
+                "file",
+                "--order-file",
+                write_lines(tmp_path / "order", [" ".join(map(str, best.slots))]),
+            ),
+            "--json",
+        )
+    )
+    assert rows[0]["score"] == pytest.approx(best.log_prob, abs=1e-4)
+
+
+# Streams
+
+
+@pytest.fixture
+def streaming() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts the command with pipes that a test holds; it is gone when the test is."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: object) -> subprocess.Popen[bytes]:
+        pipe = subprocess.PIPE
+        started.append(
+            subprocess.Popen(command(*arguments), stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=QUIET)
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def ask(process: subprocess.Popen[bytes], line: str) -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{line}\n".encode())
+    return process.stdout.readline().decode()
+
+
+def test_a_line_is_answered_before_the_next_one_comes_and_ctrl_c_ends_it(
+    writer: Writer, streaming: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    process = streaming("generate", learned().run)
+    for line, outputs in zip(LINES, writer.generate(LINES), strict=True):
+        assert ask(process, line) == (outputs[0].text if outputs else "") + "\n"
+    process.send_signal(signal.SIGINT)
+    rest, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert rest == b""
+    assert said.strip() == b""
+
+
+def test_a_reader_that_has_had_enough_gets_no_traceback(
+    streaming: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    process = streaming("generate", learned().run, "--json")
+    assert json.loads(ask(process, ""))["hypotheses"] == []
+    process.stdout.close()
+    process.stdin.write(b"a b c\n")
+    assert process.wait(timeout=PATIENCE) in (0, 1)
+    assert process.stderr.read() == b""
+
+
+def test_lines_of_stdin_are_answered_in_order_whatever_their_ends() -> None:
+    given = b"a b c\r\n\nd e\nf"
+    rows = json_lines(call("generate", learned().run, "--json", "--at-once", "2", given=given))
+    assert [row["source"] for row in rows] == ["a b c", "", "d e", "f"]
+    assert [len(row["hypotheses"]) for row in rows] == [1, 0, 1, 1]
+
+
+def test_bad_utf8_on_stdin_is_answered_by_its_line_after_the_good_ones() -> None:
+    answer = call("generate", learned().run, "--json", given=b"a b\na \xff b\nc\n")
+    assert [json.loads(line)["source"] for line in answer.stdout.splitlines()] == ["a b"]
+    assert answer.stderr == b"anyorder: stdin:2: not valid UTF-8 (invalid start byte)\n"
+    assert answer.returncode == 2
+
+
+# Mistakes on the command line
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    return shutil.copytree(learned().run, tmp_path / "broken", ignore=shutil.ignore_patterns("last"))
+
+
+def test_a_folder_that_is_no_model(tmp_path: Path, sources: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["generate", tmp_path, sources], ["info", tmp_path], ["average", tmp_path]):
+        assert_one_line_refusal(call_here(capsys, *arguments), f"{tmp_path}: no config.json in it")
+    assert_one_line_refusal(call_here(capsys, "generate", tmp_path / "x", sources), "x: no such folder")
+
+
+def test_a_model_of_the_future(broken: Path, sources: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = json.loads((broken / "config.json").read_text())
+    (broken / "config.json").write_text(json.dumps({**config, "format": 99}))
+    assert_one_line_refusal(
+        call_here(capsys, "generate", broken, sources), "config.json: is of format 99", "reads only up to 1"
+    )
+
+
+def test_half_a_model(broken: Path, sources: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = (broken / "model.safetensors").read_bytes()
+    (broken / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    assert_one_line_refusal(call_here(capsys, "generate", broken, sources), "model.safetensors: broken: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["generate", "RUN", "SOURCES", "--device", "abacus"], ["device 'abacus' can't be used here"]),
+        (["generate", "RUN", "SOURCES", "--beam", "0"], ["beam = 0: must be greater than or equal to 1"]),
+        (["generate", "RUN", "SOURCES", "--beam", "x"], ["--beam"]),
+        (
+            ["generate", "RUN", "SOURCES", "--beam", "2", "--n-best", "3"],
+            ["n_best (3) must not exceed beam (2)"],
+        ),
+        (["generate", "RUN", "nowhere.txt"], ["nowhere.txt: no such file"]),
+        (["generate", "RUN", "nowhere.npy"], ["nowhere.npy: no such file"]),
+        (["generate", "RUN", "BYTES"], ["bytes.txt:2: not valid UTF-8 (byte 0xff at byte 3 of the line)"]),
+        (["score", "RUN", "--source", "SOURCES", "--target", "BYTES"], ["bytes.txt:2: not valid UTF-8"]),
+        (
+            ["score", "RUN", "--source", "SOURCES", "--target", "SHORT"],
+            ["has 10 lines", "short.txt 1: they must"],
+        ),
+        (["score", "RUN", "--source", "SOURCES"], ["Missing option '--target'"]),
+        (
+            ["score", "RUN", "--source", "SHORT", "--target", "SHORT", "--order", "up"],
+            ["order.name = 'up': no such order; allowed: l2r, r2l"],
+        ),
+        (
+            ["score", "RUN", "--source", "SHORT", "--target", "SHORT", "--order", "file"],
+            ["order.name = 'file' needs order.files.test"],
+        ),
+    ],
+    ids=lambda value: " ".join(value[:1] + value[-2:]) if "RUN" in value else "",
+)
+def test_a_mistake_is_answered_in_one_line(
+    sources: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], parts: list[str]
+) -> None:
+    paths = {
+        "RUN": learned().run,
+        "SOURCES": sources,
+        "BYTES": sources.with_name("bytes.txt"),
+        "SHORT": write_lines(sources.with_name("short.txt"), ["a b"]),
+    }
+    paths["BYTES"].write_bytes(b"a\na \xff b\n")
+    assert_one_line_refusal(call_here(capsys, *(paths.get(text, text) for text in arguments)), *parts)
