@@ -40,22 +40,21 @@ def attend_by_hand(
 ) -> Tensor:
     """Eq. 7, scaled by √d_head. states: (T, D); relation: a row of A, or None where i must not look at j."""
     query_map, key_map, value_map = attention.project.weight.chunk(3)
-    query_bias, key_bias, value_bias = attention.project.bias.chunk(3)
     d_head = states.shape[1] // attention.heads
     attended = []
     for i, query_state in enumerate(states):
         by_head = []
         for head in range(attention.heads):
             mine = slice(head * d_head, (head + 1) * d_head)
-            query = (query_map @ query_state + query_bias)[mine]
+            query = (query_map @ query_state)[mine]
             logits, values = [], []
             for j, key_state in enumerate(states):
                 row = relation(i, j)
                 if row is None:
                     continue
-                key = (key_map @ key_state + key_bias)[mine] + attention.relation_keys[head, row]
+                key = (key_map @ key_state)[mine] + attention.relation_keys[head, row]
                 logits.append(query @ key / math.sqrt(d_head))
-                values.append((value_map @ key_state + value_bias)[mine])
+                values.append((value_map @ key_state)[mine])
             weights = torch.stack(logits).softmax(dim=0)
             by_head.append(sum(weight * value for weight, value in zip(weights, values, strict=True)))
         attended.append(attention.output.weight @ torch.cat(by_head) + attention.output.bias)
@@ -64,9 +63,8 @@ def attend_by_hand(
 
 def attend_to_source_by_hand(cross: CrossAttention, states: Tensor, source: Tensor) -> Tensor:
     key_map, value_map = cross.project.weight.chunk(2)
-    key_bias, value_bias = cross.project.bias.chunk(2)
-    keys, values = source @ key_map.T + key_bias, source @ value_map.T + value_bias
-    queries = states @ cross.query.weight.T + cross.query.bias
+    keys, values = source @ key_map.T, source @ value_map.T
+    queries = states @ cross.query.weight.T
     d_head = states.shape[1] // cross.heads
     by_head = []
     for head in range(cross.heads):

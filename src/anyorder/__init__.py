@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anyorder.errors import UserError
+from anyorder.version import __version__
 
 if TYPE_CHECKING:
     from anyorder.generate import Writer
 
-__version__ = "0.1.0"
 __all__ = ["UserError", "__version__", "load"]
 
 

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import NoReturn
 
 import typer
 
 from anyorder.cli import app
+from anyorder.cli.output import INTERRUPTED
 from anyorder.errors import UserError
-
-INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 
 def main() -> NoReturn:
     """Run a command; what a person can mend is said in one line, without a traceback."""
     try:
         # Typer's own answers would be boxes of several lines.
-        sys.exit(app(standalone_mode=False))
+        sys.exit(app(prog_name="anyorder", standalone_mode=False))
     except UserError as error:
         _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # The reader (`head`, say) has had enough: nothing to complain about, not even when stdout is closed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    except OSError as error:
+        if error.filename is None or error.strerror is None:
+            raise
+        _fail(f"{error.filename}: {error.strerror}")
     except Exception as error:
         # Wrong usage: Typer may carry its own copy of click, so its exceptions are known by what they can do.
         format_message = getattr(error, "format_message", None)
@@ -34,6 +32,8 @@ def main() -> NoReturn:
             raise
         context = getattr(error, "ctx", None)
         help_hint = f" (see `{context.command_path} --help`)" if context else ""
+        if not format_message():  # a command without its arguments has shown its help instead
+            sys.exit(2)
         _fail(f"{format_message()}{help_hint}")
 
 

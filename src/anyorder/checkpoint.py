@@ -23,12 +23,12 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor, nn
 
-from anyorder import __version__
 from anyorder.config import Recipe, checked
 from anyorder.errors import UserError
 from anyorder.model import Indigo, Shape
 from anyorder.tokens import FILE_NAME as TOKENIZER_FILE
 from anyorder.tokens import Tokenizer
+from anyorder.version import __version__
 
 FORMAT = 1
 CONFIG_FILE, MODEL_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"

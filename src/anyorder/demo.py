@@ -52,12 +52,12 @@ dropout = 0.0
 encoder_positions = "sinusoidal"
 
 [train]
-steps = 1400
+steps = 1300
 batch_tokens = 2000
 lr = 3e-3
 warmup = 100
 schedule = "cosine"
-validate_every = 700
+validate_every = 650
 validate_lines = 200
 select = "exact"
 log_every = 25
@@ -89,7 +89,7 @@ def run_demo(*, folder: Path, page: Path, console: Console, watch: Watch) -> Non
             f"   trained in {one.seconds:.0f} s"
         )
     for shown in range(SHOWN):
-        say(f"\n[dim]picture {shown + 1}, a person's words:[/dim] {held_out.captions[shown]}")
+        say(f"\n[dim]picture {shown + 1}, its own caption:[/dim] {held_out.captions[shown]}")
         for one in described:
             output = one.outputs[shown]
             say(draw(output.steps, f"{ORDERS[one.order]}: {output.text}"))

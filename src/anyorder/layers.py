@@ -60,7 +60,8 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.scale = (width // heads) ** -0.5
-        self.project = nn.Linear(width, 3 * width)
+        # No biases, as in Eq. 7: a key's would shift all logits of a query alike and be trained by noise.
+        self.project = nn.Linear(width, 3 * width, bias=False)
         self.output = nn.Linear(width, width)
         self.dropout = nn.Dropout(dropout)
         # A: a vector for each kind of relation and head; no kinds, no relations.
@@ -112,8 +113,8 @@ class CrossAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.dropout = dropout
-        self.query = nn.Linear(width, width)
-        self.project = nn.Linear(width, 2 * width)
+        self.query = nn.Linear(width, width, bias=False)
+        self.project = nn.Linear(width, 2 * width, bias=False)
         self.output = nn.Linear(width, width)
 
     def keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:

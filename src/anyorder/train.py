@@ -59,6 +59,9 @@ MAY_CHANGE = (
 )
 
 
+RECIPE_FILE = "recipe.json"  # marks a folder as a run
+
+
 class Listener(Protocol):
     """Someone who watches a training."""
 
@@ -85,18 +88,23 @@ class Progress:
     best: float | None = None  # dev score, larger is better
     since_best: int = 0  # validations
     seconds: float = 0.0
+    data: str = ""  # the key of the training data
     scale: dict[str, Any] = field(default_factory=dict)
 
 
-def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite: bool = False) -> None:
-    """Train to the end, or until interrupted; the run's folder then holds the best model so far."""
+def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite: bool = False) -> bool:
+    """Train to the end, or until interrupted; the run's folder then holds the best model so far.
+
+    Returns whether the end was reached.
+    """
     with processes(recipe.train.device) as these:
         check_precision(recipe.train.precision, these.device)
         if these.first:
-            _claim(recipe, resume=resume, overwrite=overwrite)
+            _check_folder(recipe, resume=resume, overwrite=overwrite)
+        prepared = prepare(recipe, progress=listener.preparing if these.first else None)
+        if these.first:
+            _claim_folder(recipe, overwrite=overwrite)
         these.agree(True)  # the others wait until the folder is ready
-        told = listener.preparing if these.first else None
-        prepared = prepare(recipe, progress=told)
         training = Training(recipe, prepared, these, listener)
         found = checkpoints(recipe.run)
         if found:
@@ -104,19 +112,29 @@ def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite
         elif recipe.train.init is not None:
             training.bootstrap(recipe.train.init)
         with _interruption() as interrupted:
-            training.run(interrupted)
+            return training.run(interrupted)
 
 
-def _claim(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
-    """Make the run's folder ready: new, or with the checkpoints to go on from."""
-    run, note = recipe.run, recipe.run / "recipe.json"
-    if overwrite and note.exists():  # a folder that is no run may hold anything
-        shutil.rmtree(run, ignore_errors=True)
-    if not resume and note.exists():
+def _check_folder(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
+    """Refuse what would spoil an earlier run, before anything is done."""
+    run, init = recipe.run, recipe.train.init
+    if init is not None and init.resolve() == run.resolve():
+        raise UserError(f"train.init = {str(init)!r}: is the run's own folder; give it another with run=...")
+    if overwrite or not (run / RECIPE_FILE).exists():
+        return
+    if not resume:
         raise UserError(f"{run}: is a run already; --resume goes on with it, --overwrite starts anew")
     if checkpoints(run):
-        _check_same(json.loads(note.read_text(encoding="utf-8")), recipe.model_dump(mode="json"), run=run)
-    make_folder(run)
+        before = json.loads((run / RECIPE_FILE).read_text(encoding="utf-8"))
+        _check_same(before, recipe.model_dump(mode="json"), run=run)
+
+
+def _claim_folder(recipe: Recipe, *, overwrite: bool) -> None:
+    """Make the run's folder ready: new, or with the checkpoints to go on from."""
+    note = recipe.run / RECIPE_FILE
+    if overwrite and note.exists():  # a folder that is no run may hold anything
+        shutil.rmtree(recipe.run, ignore_errors=True)
+    make_folder(recipe.run)
     write_file(note, json.dumps(recipe.model_dump(mode="json"), indent=2).encode())
 
 
@@ -143,7 +161,7 @@ class Training:
         torch.manual_seed(self.settings.seed)
         self.model = Indigo(recipe.model, prepared.shape).to(these.device)
         self.optimiser = Optimiser(self.model, self.settings, these)
-        self.progress = Progress()
+        self.progress = Progress(data=prepared.train.corpus.key)
         self.sizes = prepared.train.sizes()
         self.validation = Validation(recipe, prepared.dev, prepared.tokenizer) if these.first else None
 
@@ -151,8 +169,14 @@ class Training:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint."""
+        progress = Progress(**checkpoint.progress())
+        if progress.data != self.progress.data:
+            raise UserError(
+                f"{self.recipe.run}: the training data, or a program that splits it into words, has changed "
+                "since this run began; --overwrite starts anew"
+            )
+        self.progress = progress
         load_weights(self.model, checkpoint.weights(), origin=checkpoint.folder)
-        self.progress = Progress(**checkpoint.progress())
         self.optimiser.restore(checkpoint.optimizer(), self.progress.scale)
         if self.processes.first:
             self.listener.note(f"going on from step {self.progress.step} ({checkpoint.folder})")
@@ -171,15 +195,16 @@ class Training:
 
     # --- the loop ---
 
-    def run(self, interrupted: Callable[[], bool]) -> None:
-        """Update, log, validate and save until the end."""
+    def run(self, interrupted: Callable[[], bool]) -> bool:
+        """Update, log, validate and save until the end; False if interrupted before it."""
         began = time.perf_counter() - self.progress.seconds
         log = MetricsLog(self.recipe.run, from_step=self.progress.step) if self.processes.first else None
         try:
             window = Window()
             for epoch, number, pairs in self._plan():
-                step = self.progress.step + 1
+                step, before = self.progress.step + 1, time.perf_counter()
                 sums = self._update(step, epoch, pairs)
+                window.add(sums, tokens=int(self.sizes[pairs].sum()), seconds=time.perf_counter() - before)
                 self.progress = replace(
                     self.progress,
                     step=step,
@@ -187,7 +212,6 @@ class Training:
                     batch=number + 1,
                     seconds=time.perf_counter() - began,
                 )
-                window.add(sums, tokens=int(self.sizes[pairs].sum()))
                 if log is not None and (step % self.settings.log_every == 0 or step == self.settings.steps):
                     metrics = {"epoch": epoch, "lr": learning_rate(self.settings, step), **window.metrics()}
                     log.write(step, metrics)
@@ -198,12 +222,13 @@ class Training:
                     break
                 if not at_end and self.processes.any(interrupted()):
                     self._stop_here(step)
-                    return
+                    return False
         finally:
             if log is not None:
                 log.close()
         if self.processes.first and self.settings.average:
             self._save_average()
+        return True
 
     def _plan(self) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
         """Epoch, number in the epoch and pairs of each update still to make."""
@@ -338,15 +363,14 @@ class Window:
     """Losses and speed since the last line of the log."""
 
     def __init__(self) -> None:
-        self.began = time.perf_counter()
-        self.word = self.gap = self.words = self.gaps = self.tokens = 0.0
+        self.word = self.gap = self.words = self.gaps = self.tokens = self.seconds = 0.0
         self.gradient_norm = 0.0
 
-    def add(self, sums: Sums, *, tokens: int) -> None:
+    def add(self, sums: Sums, *, tokens: int, seconds: float) -> None:
         """One update."""
         self.word, self.gap = self.word + sums.word, self.gap + sums.gap
         self.words, self.gaps = self.words + sums.words, self.gaps + sums.gaps
-        self.tokens += tokens
+        self.tokens, self.seconds = self.tokens + tokens, self.seconds + seconds
         self.gradient_norm = sums.gradient_norm
 
     def metrics(self) -> dict[str, float]:
@@ -356,7 +380,7 @@ class Window:
             "word_loss": self.word / max(1.0, self.words),
             "gap_loss": self.gap / max(1.0, self.gaps),
             "gradient_norm": self.gradient_norm,
-            "tokens_per_second": self.tokens / (time.perf_counter() - self.began),
+            "tokens_per_second": self.tokens / self.seconds,
         }
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from anyorder.cli.output import AS_JSON, print_json, results, table
+from anyorder.cli.output import AS_JSON, INTERRUPTED, print_json, results, table
 from anyorder.cli.progress import Watcher
 from anyorder.config import SPLITS, load_recipe
 from anyorder.errors import UserError
@@ -83,9 +83,11 @@ def train(
         raise UserError("--resume and --overwrite: give one of them, not both")
     settings = load_recipe(recipe, overrides or ())
     with Watcher() as watcher:
-        train_model(settings, listener=watcher, resume=resume, overwrite=overwrite)
+        finished = train_model(settings, listener=watcher, resume=resume, overwrite=overwrite)
+    if not finished:
+        raise typer.Exit(INTERRUPTED)
     first_process = os.environ.get("RANK", "0") == "0"  # torchrun starts this command several times
-    if first_process and (settings.run / "config.json").exists():  # a run stopped early has no model yet
+    if first_process:
         results.print(f"model: {settings.run}", soft_wrap=True)
 
 

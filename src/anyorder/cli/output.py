@@ -14,6 +14,8 @@ from rich.table import Table
 results = Console(highlight=False, soft_wrap=False)
 remarks = Console(stderr=True, highlight=False)
 
+INTERRUPTED = 130  # exit code: 128 + SIGINT, as shells count
+
 AS_JSON = typer.Option(False, "--json", help="Print JSON, one object a line.")
 
 
