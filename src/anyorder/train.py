@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -26,40 +24,21 @@ from anyorder.checkpoint import (
     checkpoints,
     load_trained,
     load_weights,
-    make_folder,
     prune,
     save_checkpoint,
     save_trained,
     weights_of,
-    write_file,
 )
 from anyorder.config import Recipe
 from anyorder.errors import UserError
-from anyorder.metrics_log import MetricsLog
+from anyorder.metrics_log import MetricsLog, Window
 from anyorder.model import Indigo
-from anyorder.optimise import Optimiser, Sums, learning_rate
+from anyorder.optimise import Optimiser, Sums, learning_rate, mixed_seed
 from anyorder.prepare import Prepared, prepare
 from anyorder.processes import Processes, check_precision, processes
+from anyorder.run_folder import check_folder, claim_folder
+from anyorder.searched import KeptOrders, learn_from, prune_kept, search_all, search_batch, searching
 from anyorder.validate import Validation
-
-# Keys that may differ when a run goes on: they change how long and how it is watched, not what is learned.
-MAY_CHANGE = (
-    "run",
-    "decode",
-    "data.root",
-    "data.cache",
-    "data.test",
-    "train.steps",
-    "train.patience",
-    "train.log_every",
-    "train.validate_lines",
-    "train.keep",
-    "train.average",
-    "train.device",
-)
-
-
-RECIPE_FILE = "recipe.json"  # marks a folder as a run
 
 
 class Listener(Protocol):
@@ -89,6 +68,8 @@ class Progress:
     since_best: int = 0  # validations
     seconds: float = 0.0
     data: str = ""  # the key of the training data
+    searched_step: int = 0  # when all pairs' orders were last searched; 0: never
+    searched_epoch: int = 0
     scale: dict[str, Any] = field(default_factory=dict)
 
 
@@ -100,11 +81,11 @@ def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite
     with processes(recipe.train.device) as these:
         check_precision(recipe.train.precision, these.device)
         if these.first:
-            _check_folder(recipe, resume=resume, overwrite=overwrite)
+            check_folder(recipe, resume=resume, overwrite=overwrite)
         prepared = prepare(recipe, progress=listener.preparing if these.first else None)
         if these.first:
-            _claim_folder(recipe, overwrite=overwrite)
-        these.agree(True)  # the others wait until the folder is ready
+            claim_folder(recipe, overwrite=overwrite)
+        these.wait()
         training = Training(recipe, prepared, these, listener)
         found = checkpoints(recipe.run)
         if found:
@@ -113,43 +94,6 @@ def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite
             training.bootstrap(recipe.train.init)
         with _interruption() as interrupted:
             return training.run(interrupted)
-
-
-def _check_folder(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
-    """Refuse what would spoil an earlier run, before anything is done."""
-    run, init = recipe.run, recipe.train.init
-    if init is not None and init.resolve() == run.resolve():
-        raise UserError(f"train.init = {str(init)!r}: is the run's own folder; give it another with run=...")
-    if overwrite or not (run / RECIPE_FILE).exists():
-        return
-    if not resume:
-        raise UserError(f"{run}: is a run already; --resume goes on with it, --overwrite starts anew")
-    if checkpoints(run):
-        before = json.loads((run / RECIPE_FILE).read_text(encoding="utf-8"))
-        _check_same(before, recipe.model_dump(mode="json"), run=run)
-
-
-def _claim_folder(recipe: Recipe, *, overwrite: bool) -> None:
-    """Make the run's folder ready: new, or with the checkpoints to go on from."""
-    note = recipe.run / RECIPE_FILE
-    if overwrite and note.exists():  # a folder that is no run may hold anything
-        shutil.rmtree(recipe.run, ignore_errors=True)
-    make_folder(recipe.run)
-    write_file(note, json.dumps(recipe.model_dump(mode="json"), indent=2).encode())
-
-
-def _check_same(before: dict[str, Any], now: dict[str, Any], *, run: Path, prefix: str = "") -> None:
-    for key in sorted(before.keys() | now.keys()):
-        name, old, new = prefix + key, before.get(key), now.get(key)
-        if name in MAY_CHANGE or old == new:
-            continue
-        if isinstance(old, dict) and isinstance(new, dict):
-            _check_same(old, new, run=run, prefix=f"{name}.")
-        else:
-            raise UserError(
-                f"{run}: was trained with {name} = {json.dumps(old)}, now it is {json.dumps(new)}; "
-                "a run goes on with the recipe that it began with (or --overwrite)"
-            )
 
 
 class Training:
@@ -163,6 +107,7 @@ class Training:
         self.optimiser = Optimiser(self.model, self.settings, these)
         self.progress = Progress(data=prepared.train.corpus.key)
         self.sizes = prepared.train.sizes()
+        self.orders: KeptOrders | None = None  # of the last search
         self.validation = Validation(recipe, prepared.dev, prepared.tokenizer) if these.first else None
 
     # --- where to begin ---
@@ -202,7 +147,9 @@ class Training:
         try:
             window = Window()
             for epoch, number, pairs in self._plan():
-                step, before = self.progress.step + 1, time.perf_counter()
+                step = self.progress.step + 1
+                self._refresh_orders(step, epoch, first_of_epoch=number == 0)
+                before = time.perf_counter()
                 sums = self._update(step, epoch, pairs)
                 window.add(sums, tokens=int(self.sizes[pairs].sum()), seconds=time.perf_counter() - before)
                 self.progress = replace(
@@ -268,7 +215,44 @@ class Training:
 
     def _collated(self, pairs: NDArray[np.int64], epoch: int, weight: float = 1.0) -> Batch:
         seed, data = self.settings.seed, self.prepared.train
-        return collate([replace(data.example(int(i), seed=seed, epoch=epoch), weight=weight) for i in pairs])
+        batch = collate([replace(data.example(int(i), seed=seed, epoch=epoch), weight=weight) for i in pairs])
+        step, search = self.progress.step + 1, self.recipe.search
+        if not self._searches(step):
+            return batch
+        batch = batch.to(self.processes.device)
+        chance = torch.Generator().manual_seed(mixed_seed(seed, step, int(pairs[0])))
+        if self.orders is not None:
+            orders = self.orders.of(pairs, device=self.processes.device)
+        else:
+            torch.manual_seed(mixed_seed(seed, step, int(pairs[0]), 1))
+            with searching(self.model, search):
+                orders = search_batch(self.model, batch, search)
+        return learn_from(batch, orders, search, generator=chance)
+
+    # --- orders that the model finds ---
+
+    def _searches(self, step: int) -> bool:
+        return self.recipe.adaptive and step > self.recipe.search.bootstrap_steps
+
+    def _refresh_orders(self, step: int, epoch: int, *, first_of_epoch: bool) -> None:
+        """Search the orders of all pairs anew where it is time, unless each update searches its own."""
+        refresh = self.recipe.search.refresh
+        if not self._searches(step) or not refresh:
+            return
+        old = first_of_epoch and epoch - self.progress.searched_epoch >= refresh
+        if not self.progress.searched_step or old:
+            self.progress = replace(self.progress, searched_step=step, searched_epoch=epoch)
+            self.orders = None
+        if self.orders is None:
+            told = self.listener.preparing if self.processes.first else None
+            self.orders = search_all(
+                self.model,
+                self.prepared.train,
+                self.recipe,
+                self.processes,
+                step=self.progress.searched_step,
+                progress=None if told is None else lambda done, total: told("searching orders", done, total),
+            )
 
     # --- validation and files, the first process's business ---
 
@@ -318,6 +302,8 @@ class Training:
             optimizer=self.optimiser.state(),
             progress=progress,
         )
+        if self.progress.searched_step:
+            prune_kept(self.recipe.run, self.progress.searched_step)
         found = checkpoints(self.recipe.run)
         prune(self._regular(found)[-self.settings.keep :] or found[-1:], found)
 
@@ -357,31 +343,6 @@ class Training:
             common_words=self.prepared.common_words,
             scores=scores,
         )
-
-
-class Window:
-    """Losses and speed since the last line of the log."""
-
-    def __init__(self) -> None:
-        self.word = self.gap = self.words = self.gaps = self.tokens = self.seconds = 0.0
-        self.gradient_norm = 0.0
-
-    def add(self, sums: Sums, *, tokens: int, seconds: float) -> None:
-        """One update."""
-        self.word, self.gap = self.word + sums.word, self.gap + sums.gap
-        self.words, self.gaps = self.words + sums.words, self.gaps + sums.gaps
-        self.tokens, self.seconds = self.tokens + tokens, self.seconds + seconds
-        self.gradient_norm = sums.gradient_norm
-
-    def metrics(self) -> dict[str, float]:
-        """Losses a word and a gap; source and target tokens a second."""
-        return {
-            "loss": (self.word + self.gap) / max(1.0, self.words, self.gaps),
-            "word_loss": self.word / max(1.0, self.words),
-            "gap_loss": self.gap / max(1.0, self.gaps),
-            "gradient_norm": self.gradient_norm,
-            "tokens_per_second": self.tokens / self.seconds,
-        }
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from anyorder.metrics import bleu, exact
 from anyorder.model import Indigo
 from anyorder.prepare import Dataset
 from anyorder.reading import raw_pairs
+from anyorder.searched import learn_from, search_batch
 from anyorder.tokens import Tokenizer
 
 DECODED_AT_ONCE = 64  # sentences
@@ -51,7 +52,11 @@ class Validation:
         word = gap = words = gaps = 0.0
         for batch in plan_epoch(self.dev.sizes(), batch_tokens=train.batch_tokens, seed=0, epoch=0):
             examples = [self.dev.example(int(index), seed=0, epoch=0) for index in batch]
-            loss = batch_loss(model, collate(examples).to(device))
+            part = collate(examples).to(device)
+            if self.recipe.adaptive:
+                best = self.recipe.search.model_copy(update={"weights": "best", "learn_from": "all"})
+                part = learn_from(part, search_batch(model, part, best), best)
+            loss = batch_loss(model, part)
             word, gap = word + float(loss.word), gap + float(loss.gap)
             words, gaps = words + loss.words, gaps + loss.gaps
         # A step is a word and a gap, `<eod>` a step of its own: the joint loss is over all steps.

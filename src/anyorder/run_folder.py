@@ -1,0 +1,67 @@
+"""The folder that a training writes to: whose it is, and whether it may be gone on with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from anyorder.checkpoint import checkpoints, make_folder, write_file
+from anyorder.config import Recipe
+from anyorder.errors import UserError
+
+RECIPE_FILE = "recipe.json"  # marks a folder as a run
+
+# Keys that may differ when a run goes on: they change how long and how it is watched, not what is learned.
+MAY_CHANGE = (
+    "run",
+    "decode",
+    "data.root",
+    "data.cache",
+    "data.test",
+    "train.steps",
+    "train.patience",
+    "train.log_every",
+    "train.validate_lines",
+    "train.keep",
+    "train.average",
+    "train.device",
+)
+
+
+def check_folder(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
+    """Refuse what would spoil an earlier run, before anything is done."""
+    run, init = recipe.run, recipe.train.init
+    if init is not None and init.resolve() == run.resolve():
+        raise UserError(f"train.init = {str(init)!r}: is the run's own folder; give it another with run=...")
+    if overwrite or not (run / RECIPE_FILE).exists():
+        return
+    if not resume:
+        raise UserError(f"{run}: is a run already; --resume goes on with it, --overwrite starts anew")
+    if checkpoints(run):
+        before = json.loads((run / RECIPE_FILE).read_text(encoding="utf-8"))
+        _check_same(before, recipe.model_dump(mode="json"), run=run)
+
+
+def claim_folder(recipe: Recipe, *, overwrite: bool) -> None:
+    """Make the run's folder ready: new, or with the checkpoints to go on from."""
+    note = recipe.run / RECIPE_FILE
+    if overwrite and note.exists():  # a folder that is no run may hold anything
+        shutil.rmtree(recipe.run, ignore_errors=True)
+    make_folder(recipe.run)
+    write_file(note, json.dumps(recipe.model_dump(mode="json"), indent=2).encode())
+
+
+def _check_same(before: dict[str, Any], now: dict[str, Any], *, run: Path, prefix: str = "") -> None:
+    for key in sorted(before.keys() | now.keys()):
+        name, old, new = prefix + key, before.get(key), now.get(key)
+        if name in MAY_CHANGE or old == new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            _check_same(old, new, run=run, prefix=f"{name}.")
+        else:
+            raise UserError(
+                f"{run}: was trained with {name} = {json.dumps(old)}, now it is {json.dumps(new)}; "
+                "a run goes on with the recipe that it began with (or --overwrite)"
+            )
