@@ -24,9 +24,9 @@ from anyorder.checkpoint import (
     save_checkpoint,
     save_trained,
     weights_of,
-    write_file,
 )
 from anyorder.errors import UserError
+from anyorder.files import write_file
 
 CPU = torch.device("cpu")
 

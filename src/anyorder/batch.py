@@ -7,7 +7,7 @@ So every process knows it without a word to the others, and a run that was stopp
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -75,8 +75,7 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same on another device."""
-        tensors = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return replace(self, **tensors)
+        return Batch(**{one.name: getattr(self, one.name).to(device) for one in fields(self)})
 
 
 def collate(examples: Sequence[Example]) -> Batch:

@@ -10,7 +10,6 @@ there before. Nothing is ever pickled.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,6 +24,7 @@ from torch import Tensor, nn
 
 from anyorder.config import Recipe, checked
 from anyorder.errors import UserError
+from anyorder.files import make_folder, write_file
 from anyorder.model import Indigo, Shape
 from anyorder.tokens import FILE_NAME as TOKENIZER_FILE
 from anyorder.tokens import Tokenizer
@@ -210,7 +210,7 @@ def average(weights: Iterable[Mapping[str, Tensor]]) -> Weights:
     return {name: (value / count).float() for name, value in total.items()}
 
 
-# --- tensors and files ---
+# --- tensors ---
 
 
 def weights_of(model: nn.Module) -> Weights:
@@ -243,25 +243,3 @@ def read_tensors(path: Path) -> Weights:
         raise UserError(f"{path}: no such file") from None
     except SafetensorError as error:
         raise UserError(f"{path}: broken: {error}") from None
-
-
-def make_folder(path: Path) -> None:
-    """With those around it; it may be there already."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{path}: can't be made a folder: {error.strerror}") from None
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Replace a file at once: it is never seen half-written."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise UserError(f"{path}: can't be written: {error.strerror}") from error

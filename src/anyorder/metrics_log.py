@@ -9,8 +9,8 @@ from typing import Any
 
 from torch.utils.tensorboard.writer import SummaryWriter
 
-from anyorder.checkpoint import write_file
 from anyorder.errors import UserError
+from anyorder.files import write_file
 from anyorder.optimise import Sums
 
 

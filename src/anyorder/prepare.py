@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anyorder.batch import Example
-from anyorder.checkpoint import write_file
 from anyorder.config import Recipe, Splits
 from anyorder.corpus import Corpus, load_split, train_tokenizer
+from anyorder.files import write_file
 from anyorder.model import Shape
 from anyorder.orders import (
     Line,

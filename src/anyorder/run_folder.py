@@ -7,9 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from anyorder.checkpoint import checkpoints, make_folder, write_file
+from anyorder.checkpoint import checkpoints
 from anyorder.config import Recipe
 from anyorder.errors import UserError
+from anyorder.files import make_folder, write_file
 
 RECIPE_FILE = "recipe.json"  # marks a folder as a run
 

@@ -21,7 +21,7 @@ from anyorder import config
 from anyorder.adaptive import Orders, search_orders
 from anyorder.batch import Batch, collate, plan_epoch
 from anyorder.beam import DEAD
-from anyorder.checkpoint import make_folder
+from anyorder.files import make_folder
 from anyorder.layers import CrossAttention
 from anyorder.model import Indigo
 from anyorder.optimise import mixed_seed

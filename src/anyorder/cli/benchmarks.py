@@ -45,6 +45,37 @@ def attention(
     show(rows, as_json=as_json)
 
 
+@app.command()
+def sao(
+    width: int = typer.Option(256, "--width", min=1),
+    layers: int = typer.Option(3, "--layers", min=1, help="Of the encoder and of the decoder."),
+    vocabulary: int = typer.Option(8000, "--vocabulary", min=16),
+    sentences: int = typer.Option(64, "--sentences", min=1, help="Of the batch, about 13 tokens each."),
+    refresh: int = typer.Option(2, "--refresh", min=1, help="Epochs that orders are kept for."),
+    repeats: int = typer.Option(10, "--repeats", min=1),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Training with searched adaptive orders against training left to right, on the same batch.
+
+    Example: `anyorder bench sao`
+    """
+    from anyorder.bench.sao import bench_sao
+    from anyorder.config import Model, checked
+
+    sizes = {
+        "width": width,
+        "hidden": 4 * width,
+        "encoder_layers": layers,
+        "decoder_layers": layers,
+        "heads": 4,
+    }
+    settings = checked(Model, sizes, origin="bench sao")
+    rows = bench_sao(
+        settings=settings, vocabulary=vocabulary, sentences=sentences, refresh=refresh, repeats=repeats
+    )
+    show(rows, as_json=as_json)
+
+
 def show(rows: Sequence[Row], *, as_json: bool) -> None:
     """The table of a benchmark; the interval holds the middle half of the paired ratios."""
     if as_json:
