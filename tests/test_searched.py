@@ -139,7 +139,7 @@ def test_only_the_newest_orders_are_kept(tmp_path: Path) -> None:
     learn(learned().recipe, tmp_path / "run", *ADAPTIVE, "train.validate_every=7")
     progress = json.loads((checkpoints(tmp_path / "run")[-1].folder / "progress.json").read_text())
     assert [folder.name for folder in (tmp_path / "run" / "orders").iterdir()] == [
-        f"step-{progress['searched_step']}"
+        f"step-{progress['searched']['step']}"
     ]
     assert all("loss" in line or "dev_loss" in line for line in metrics(tmp_path / "run"))
 

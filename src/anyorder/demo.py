@@ -23,7 +23,7 @@ from anyorder.pictures import Scenes, draw_scenes, patches
 from anyorder.trace import draw
 from anyorder.train import Listener, train
 
-TRAIN, HELD_OUT, SHOWN = 12_000, 200, 3
+TRAIN, DEV, HELD_OUT, SHOWN = 12_000, 100, 200, 3
 Watch = Callable[[], AbstractContextManager[Listener]]  # shows how far a training is
 
 ORDERS = {"l2r": "left to right", "rf": "rare words first"}
@@ -37,6 +37,7 @@ root = "{folder}/data"
 cache = "cache"
 train = {{ features = "train.npy", target = "train.txt" }}
 dev = {{ features = "dev.npy", target = "dev.txt" }}
+test = {{ features = "test.npy", target = "test.txt" }}
 
 [text]
 unit = "words"
@@ -52,13 +53,13 @@ dropout = 0.0
 encoder_positions = "sinusoidal"
 
 [train]
-steps = 1300
+steps = 1200
 batch_tokens = 2000
 lr = 3e-3
 warmup = 100
 schedule = "cosine"
-validate_every = 650
-validate_lines = 200
+validate_every = 600
+validate_lines = 100
 select = "exact"
 log_every = 25
 """
@@ -78,8 +79,9 @@ class Described:
 def run_demo(*, folder: Path, page: Path, console: Console, watch: Watch) -> None:
     """Draw, train twice, describe held-out pictures, and show how."""
     say = console.print
-    learned, held_out = draw_scenes(TRAIN + HELD_OUT, seed=1).split(held_out=HELD_OUT)
-    recipe = _write_corpus(folder, {"train": learned, "dev": held_out})
+    scenes, held_out = draw_scenes(TRAIN + DEV + HELD_OUT, seed=1).split(held_out=HELD_OUT)
+    learned, dev = scenes.split(held_out=DEV)
+    recipe = _write_corpus(folder, {"train": learned, "dev": dev, "test": held_out})
     say(f"Drew {TRAIN} pictures to learn from and {HELD_OUT} others to describe, for example:")
     say(f"  {learned.captions[0]}\n")
     described = [_learn_and_describe(recipe, order, folder, held_out, watch) for order in ORDERS]
@@ -95,7 +97,7 @@ def run_demo(*, folder: Path, page: Path, console: Console, watch: Watch) -> Non
             say(draw(output.steps, f"{ORDERS[one.order]}: {output.text}"))
     _write_replays(page, held_out, described)
     say(f"\nWatch them being written: open [bold]{page}[/bold] in a browser.")
-    say(f"Describe more: anyorder generate {folder}/rf {folder}/data/dev.npy --trace")
+    say(f"Describe more: anyorder generate {folder}/rf {folder}/data/test.npy --trace")
 
 
 def _write_corpus(folder: Path, splits: Mapping[str, Scenes]) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,19 +51,29 @@ def _step(line: str) -> float:
         return float("inf")
 
 
+@dataclass(frozen=True)
 class Window:
     """Losses and speed since the last line of the log."""
 
-    def __init__(self) -> None:
-        self.word = self.gap = self.words = self.gaps = self.tokens = self.seconds = 0.0
-        self.gradient_norm = 0.0
+    word: float = 0.0
+    gap: float = 0.0
+    words: float = 0.0
+    gaps: float = 0.0
+    gradient_norm: float = 0.0  # of the last update
+    tokens: int = 0
+    seconds: float = 0.0
 
-    def add(self, sums: Sums, *, tokens: int, seconds: float) -> None:
-        """One update."""
-        self.word, self.gap = self.word + sums.word, self.gap + sums.gap
-        self.words, self.gaps = self.words + sums.words, self.gaps + sums.gaps
-        self.tokens, self.seconds = self.tokens + tokens, self.seconds + seconds
-        self.gradient_norm = sums.gradient_norm
+    def with_update(self, sums: Sums, *, tokens: int, seconds: float) -> Window:
+        """One update more."""
+        return Window(
+            word=self.word + sums.word,
+            gap=self.gap + sums.gap,
+            words=self.words + sums.words,
+            gaps=self.gaps + sums.gaps,
+            gradient_norm=sums.gradient_norm,
+            tokens=self.tokens + tokens,
+            seconds=self.seconds + seconds,
+        )
 
     def metrics(self) -> dict[str, float]:
         """Losses a word and a gap; source and target tokens a second."""

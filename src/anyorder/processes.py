@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as distributed
@@ -56,6 +57,14 @@ class Processes:
         if self.count > 1:
             distributed.barrier()
 
+    def all_have(self, number: int) -> bool:
+        """Whether it is the same for all processes."""
+        if self.count == 1:
+            return True
+        both = torch.tensor([number, -number], device=self.device)
+        distributed.all_reduce(both, op=distributed.ReduceOp.MAX)
+        return int(both[0]) == -int(both[1])
+
     def any(self, flag: bool) -> bool:
         """Whether it holds for any process."""
         return bool(self.total(torch.tensor([int(flag)], device=self.device)).item())
@@ -73,7 +82,8 @@ def processes(device: str) -> Iterator[Processes]:
     if picked.type == "cuda":
         picked = torch.device("cuda", local)
         torch.cuda.set_device(picked)
-    distributed.init_process_group("nccl" if picked.type == "cuda" else "gloo")
+    # The others wait while the first one validates, however long it takes; torchrun ends all if one dies.
+    distributed.init_process_group("nccl" if picked.type == "cuda" else "gloo", timeout=timedelta(days=1))
     try:
         yield Processes(rank=distributed.get_rank(), count=count, device=picked)
     finally:

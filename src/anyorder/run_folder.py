@@ -15,20 +15,19 @@ from anyorder.files import make_folder, write_file
 RECIPE_FILE = "recipe.json"  # marks a folder as a run
 
 # Keys that may differ when a run goes on: they change how long and how it is watched, not what is learned.
-MAY_CHANGE = (
-    "run",
-    "decode",
-    "data.root",
-    "data.cache",
-    "data.test",
-    "train.steps",
-    "train.patience",
-    "train.log_every",
-    "train.validate_lines",
-    "train.keep",
-    "train.average",
-    "train.device",
+MAY_CHANGE = frozenset(
+    {"run", "data.root", "data.cache", "data.test", "train.patience", "train.log_every", "train.keep"}
+    | {"train.average", "train.device"}
 )
+
+
+def may_change(recipe: Recipe) -> frozenset[str]:
+    """Keys that may differ when this run goes on."""
+    # A cosine falls towards the last step, so another number of steps is another schedule.
+    ends_freely = frozenset({"train.steps"} if recipe.train.schedule != "cosine" else ())
+    # What is decoded for validation matters only to a run that is selected by it.
+    decodes_freely = frozenset({"decode", "train.validate_lines"} if recipe.train.select == "loss" else ())
+    return MAY_CHANGE | ends_freely | decodes_freely
 
 
 def check_folder(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
@@ -41,8 +40,14 @@ def check_folder(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
     if not resume:
         raise UserError(f"{run}: is a run already; --resume goes on with it, --overwrite starts anew")
     if checkpoints(run):
-        before = json.loads((run / RECIPE_FILE).read_text(encoding="utf-8"))
-        _check_same(before, recipe.model_dump(mode="json"), run=run)
+        _check_same(_recipe_before(run), recipe.model_dump(mode="json"), run=run, free=may_change(recipe))
+
+
+def _recipe_before(run: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((run / RECIPE_FILE).read_text(encoding="utf-8")))
+    except (ValueError, TypeError):
+        raise UserError(f"{run / RECIPE_FILE}: broken; --overwrite starts anew") from None
 
 
 def claim_folder(recipe: Recipe, *, overwrite: bool) -> None:
@@ -54,13 +59,15 @@ def claim_folder(recipe: Recipe, *, overwrite: bool) -> None:
     write_file(note, json.dumps(recipe.model_dump(mode="json"), indent=2).encode())
 
 
-def _check_same(before: dict[str, Any], now: dict[str, Any], *, run: Path, prefix: str = "") -> None:
+def _check_same(
+    before: dict[str, Any], now: dict[str, Any], *, run: Path, free: frozenset[str], prefix: str = ""
+) -> None:
     for key in sorted(before.keys() | now.keys()):
         name, old, new = prefix + key, before.get(key), now.get(key)
-        if name in MAY_CHANGE or old == new:
+        if name in free or old == new:
             continue
         if isinstance(old, dict) and isinstance(new, dict):
-            _check_same(old, new, run=run, prefix=f"{name}.")
+            _check_same(old, new, run=run, free=free, prefix=f"{name}.")
         else:
             raise UserError(
                 f"{run}: was trained with {name} = {json.dumps(old)}, now it is {json.dumps(new)}; "

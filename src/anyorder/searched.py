@@ -143,6 +143,69 @@ class KeptOrders:
         )
 
 
+@dataclass(frozen=True)
+class Searched:
+    """When the orders of all pairs were last searched; step 0: never."""
+
+    step: int = 0
+    epoch: int = 0
+
+
+class OrderFinder:
+    """Gives batches the orders that they are learned in: their own, or those that the model finds."""
+
+    def __init__(
+        self,
+        recipe: config.Recipe,
+        model: Indigo,
+        data: Dataset,
+        processes: Processes,
+        *,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self.recipe, self.search = recipe, recipe.search
+        self.model, self.data, self.processes = model, data, processes
+        self.progress = progress
+        self.kept: KeptOrders | None = None
+
+    def refreshed(self, last: Searched, *, step: int, epoch: int, begins: bool) -> Searched:
+        """Search the orders of all pairs anew where it is time, unless each update searches its own.
+
+        begins: whether the step is the first of its epoch.
+        """
+        if not self._finds(step) or not self.search.refresh:
+            return last
+        old = begins and epoch - last.epoch >= self.search.refresh
+        if not last.step or old:
+            last, self.kept = Searched(step=step, epoch=epoch), None
+        if self.kept is None:
+            self.kept = search_all(
+                self.model, self.data, self.recipe, self.processes, step=last.step, progress=self._told
+            )
+        return last
+
+    def reordered(self, batch: Batch, pairs: NDArray[np.int64], *, step: int) -> Batch:
+        """The batch as it is learned at this step."""
+        if not self._finds(step):
+            return batch
+        seed, first = self.recipe.train.seed, int(pairs[0])
+        if self.kept is not None:
+            orders = self.kept.of(pairs, device=batch.order.device)
+        else:
+            torch.manual_seed(mixed_seed(seed, step, first, 1))
+            with searching(self.model, self.search):
+                orders = search_batch(self.model, batch, self.search)
+        chance = torch.Generator().manual_seed(mixed_seed(seed, step, first))
+        return learn_from(batch, orders, self.search, generator=chance)
+
+    def _finds(self, step: int) -> bool:
+        return self.recipe.adaptive and step > self.search.bootstrap_steps
+
+    def _told(self, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress("searching orders", done, total)
+
+
 def search_all(
     model: Indigo,
     data: Dataset,
@@ -170,10 +233,10 @@ def search_all(
     return _open_kept(folder, data, mode="r")
 
 
-def prune_kept(run: Path, step: int) -> None:
-    """Remove what was kept before this step: no checkpoint needs it any more."""
+def prune_kept(run: Path, last: Searched) -> None:
+    """Remove what was kept before the last search: no checkpoint needs it any more."""
     for folder in (run / "orders").glob("step-*"):
-        if folder != kept_folder(run, step):
+        if folder != kept_folder(run, last.step):
             shutil.rmtree(folder)
 
 

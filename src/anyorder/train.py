@@ -33,11 +33,11 @@ from anyorder.config import Recipe
 from anyorder.errors import UserError
 from anyorder.metrics_log import MetricsLog, Window
 from anyorder.model import Indigo
-from anyorder.optimise import Optimiser, Sums, learning_rate, mixed_seed
+from anyorder.optimise import Optimiser, Sums, learning_rate
 from anyorder.prepare import Prepared, prepare
 from anyorder.processes import Processes, check_precision, processes
 from anyorder.run_folder import check_folder, claim_folder
-from anyorder.searched import KeptOrders, learn_from, prune_kept, search_all, search_batch, searching
+from anyorder.searched import OrderFinder, Searched, prune_kept
 from anyorder.validate import Validation
 
 
@@ -64,13 +64,21 @@ class Progress:
     step: int = 0
     epoch: int = 0
     batch: int = 0  # of the epoch, done
-    best: float | None = None  # dev score, larger is better
+    best: tuple[float, float] | None = None  # dev score and, where that is equal, minus the loss
     since_best: int = 0  # validations
     seconds: float = 0.0
     data: str = ""  # the key of the training data
-    searched_step: int = 0  # when all pairs' orders were last searched; 0: never
-    searched_epoch: int = 0
+    searched: Searched = field(default_factory=Searched)
+    window: Window = field(default_factory=Window)
     scale: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_checkpoint(cls, checkpoint: Checkpoint) -> Progress:
+        """As a checkpoint has it."""
+        saved = checkpoint.progress()
+        best = saved["best"] and tuple(saved["best"])
+        window, searched = Window(**saved["window"]), Searched(**saved["searched"])
+        return cls(**saved | {"best": best, "window": window, "searched": searched})
 
 
 def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite: bool = False) -> bool:
@@ -88,6 +96,8 @@ def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite
         these.wait()
         training = Training(recipe, prepared, these, listener)
         found = checkpoints(recipe.run)
+        if not these.all_have(found[-1].step if found else 0):
+            raise UserError(f"{recipe.run}: differs between the machines; they must share the run's folder")
         if found:
             training.restore(found[-1])
         elif recipe.train.init is not None:
@@ -107,14 +117,15 @@ class Training:
         self.optimiser = Optimiser(self.model, self.settings, these)
         self.progress = Progress(data=prepared.train.corpus.key)
         self.sizes = prepared.train.sizes()
-        self.orders: KeptOrders | None = None  # of the last search
+        told = listener.preparing if these.first else None
+        self.finder = OrderFinder(recipe, self.model, prepared.train, these, progress=told)
         self.validation = Validation(recipe, prepared.dev, prepared.tokenizer) if these.first else None
 
     # --- where to begin ---
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint."""
-        progress = Progress(**checkpoint.progress())
+        progress = Progress.of_checkpoint(checkpoint)
         if progress.data != self.progress.data:
             raise UserError(
                 f"{self.recipe.run}: the training data, or a program that splits it into words, has changed "
@@ -142,29 +153,14 @@ class Training:
 
     def run(self, interrupted: Callable[[], bool]) -> bool:
         """Update, log, validate and save until the end; False if interrupted before it."""
-        began = time.perf_counter() - self.progress.seconds
         log = MetricsLog(self.recipe.run, from_step=self.progress.step) if self.processes.first else None
         try:
-            window = Window()
             for epoch, number, pairs in self._plan():
-                step = self.progress.step + 1
-                self._refresh_orders(step, epoch, first_of_epoch=number == 0)
-                before = time.perf_counter()
-                sums = self._update(step, epoch, pairs)
-                window.add(sums, tokens=int(self.sizes[pairs].sum()), seconds=time.perf_counter() - before)
-                self.progress = replace(
-                    self.progress,
-                    step=step,
-                    epoch=epoch,
-                    batch=number + 1,
-                    seconds=time.perf_counter() - began,
-                )
-                if log is not None and (step % self.settings.log_every == 0 or step == self.settings.steps):
-                    metrics = {"epoch": epoch, "lr": learning_rate(self.settings, step), **window.metrics()}
-                    log.write(step, metrics)
-                    self.listener.trained(step, self.settings.steps, metrics)
-                    window = Window()
+                self._advance(epoch, number, pairs)
+                step = self.progress.step
                 at_end = step == self.settings.steps
+                if step % self.settings.log_every == 0 or at_end:
+                    self._log(log)
                 if (step % self.settings.validate_every == 0 or at_end) and self._validate_and_save(log):
                     break
                 if not at_end and self.processes.any(interrupted()):
@@ -176,6 +172,35 @@ class Training:
         if self.processes.first and self.settings.average:
             self._save_average()
         return True
+
+    def _advance(self, epoch: int, number: int, pairs: NDArray[np.int64]) -> None:
+        """One update, and everything that is known of it."""
+        step = self.progress.step + 1
+        searched = self.finder.refreshed(self.progress.searched, step=step, epoch=epoch, begins=number == 0)
+        began = time.perf_counter()
+        sums = self._update(step, epoch, pairs)
+        seconds = time.perf_counter() - began
+        self.progress = replace(
+            self.progress,
+            step=step,
+            epoch=epoch,
+            batch=number + 1,
+            searched=searched,
+            seconds=self.progress.seconds + seconds,
+            window=self.progress.window.with_update(
+                sums, tokens=int(self.sizes[pairs].sum()), seconds=seconds
+            ),
+        )
+
+    def _log(self, log: MetricsLog | None) -> None:
+        """A line for the updates since the last one."""
+        step, window = self.progress.step, self.progress.window
+        self.progress = replace(self.progress, window=Window())
+        if log is not None:
+            rate = learning_rate(self.settings, step)
+            metrics = {"epoch": self.progress.epoch, "lr": rate, **window.metrics()}
+            log.write(step, metrics)
+            self.listener.trained(step, self.settings.steps, metrics)
 
     def _plan(self) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
         """Epoch, number in the epoch and pairs of each update still to make."""
@@ -196,10 +221,10 @@ class Training:
         lengths = self.prepared.train.corpus.target.lengths()[pairs]
         parts = shares(pairs, self.settings.accumulate * self.processes.count)
         mine = parts[self.processes.rank :: self.processes.count]
-        batches = [self._collated(part, epoch) for part in mine if len(part)]
+        batches = [self._collated(step, epoch, part) for part in mine if len(part)]
         if not batches:
             # Others have pairs and wait for this process's gradients, which are zero.
-            batches = [self._collated(pairs[:1], epoch, weight=0.0)]
+            batches = [self._collated(step, epoch, pairs[:1], weight=0.0)]
         sums = self.optimiser.update(step, batches, steps_in_all=int((lengths + 1).sum()))
         if not sums.finite:
             raise self._diverged(
@@ -213,46 +238,11 @@ class Training:
         kept = f"the last good checkpoint is {last[-1].folder}" if last else "there is no checkpoint yet"
         return UserError(f"{what}; {kept}; a lower train.lr or train.clip_norm may help")
 
-    def _collated(self, pairs: NDArray[np.int64], epoch: int, weight: float = 1.0) -> Batch:
+    def _collated(self, step: int, epoch: int, pairs: NDArray[np.int64], *, weight: float = 1.0) -> Batch:
         seed, data = self.settings.seed, self.prepared.train
-        batch = collate([replace(data.example(int(i), seed=seed, epoch=epoch), weight=weight) for i in pairs])
-        step, search = self.progress.step + 1, self.recipe.search
-        if not self._searches(step):
-            return batch
-        batch = batch.to(self.processes.device)
-        chance = torch.Generator().manual_seed(mixed_seed(seed, step, int(pairs[0])))
-        if self.orders is not None:
-            orders = self.orders.of(pairs, device=self.processes.device)
-        else:
-            torch.manual_seed(mixed_seed(seed, step, int(pairs[0]), 1))
-            with searching(self.model, search):
-                orders = search_batch(self.model, batch, search)
-        return learn_from(batch, orders, search, generator=chance)
-
-    # --- orders that the model finds ---
-
-    def _searches(self, step: int) -> bool:
-        return self.recipe.adaptive and step > self.recipe.search.bootstrap_steps
-
-    def _refresh_orders(self, step: int, epoch: int, *, first_of_epoch: bool) -> None:
-        """Search the orders of all pairs anew where it is time, unless each update searches its own."""
-        refresh = self.recipe.search.refresh
-        if not self._searches(step) or not refresh:
-            return
-        old = first_of_epoch and epoch - self.progress.searched_epoch >= refresh
-        if not self.progress.searched_step or old:
-            self.progress = replace(self.progress, searched_step=step, searched_epoch=epoch)
-            self.orders = None
-        if self.orders is None:
-            told = self.listener.preparing if self.processes.first else None
-            self.orders = search_all(
-                self.model,
-                self.prepared.train,
-                self.recipe,
-                self.processes,
-                step=self.progress.searched_step,
-                progress=None if told is None else lambda done, total: told("searching orders", done, total),
-            )
+        examples = [data.example(int(pair), seed=seed, epoch=epoch) for pair in pairs]
+        batch = collate([replace(example, weight=weight) for example in examples])
+        return self.finder.reordered(batch.to(self.processes.device), pairs, step=step)
 
     # --- validation and files, the first process's business ---
 
@@ -267,11 +257,12 @@ class Training:
                     f"step {self.progress.step}: the dev loss is not finite "
                     f"(words {scores['dev_word_loss']:.3g}, gaps {scores['dev_gap_loss']:.3g})"
                 )
-            score = (
+            chosen = (
                 -scores["dev_loss"]
                 if self.settings.select == "loss"
                 else scores[f"dev_{self.settings.select}"]
             )
+            score = (float(chosen), -float(scores["dev_loss"]))
             best = self.progress.best is None or score > self.progress.best
             self.progress = replace(
                 self.progress,
@@ -302,8 +293,7 @@ class Training:
             optimizer=self.optimiser.state(),
             progress=progress,
         )
-        if self.progress.searched_step:
-            prune_kept(self.recipe.run, self.progress.searched_step)
+        prune_kept(self.recipe.run, self.progress.searched)
         found = checkpoints(self.recipe.run)
         prune(self._regular(found)[-self.settings.keep :] or found[-1:], found)
 
