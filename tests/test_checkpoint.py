@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from conftest import tiny_model
 from corpora import full_disk, learned
 from safetensors.numpy import load_file, save_file
 
+from anyorder.average import mean_of_last
 from anyorder.checkpoint import (
     FORMAT,
     average,
@@ -35,6 +37,10 @@ CPU = torch.device("cpu")
 def model_folder(tmp_path: Path) -> Path:
     """A trained model that a test may break."""
     return shutil.copytree(learned().run, tmp_path / "model", ignore=shutil.ignore_patterns("last"))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def save(run: Path, step: int, *, value: float = 0.0) -> None:
@@ -69,6 +75,40 @@ def test_a_model_folder_holds_four_files_and_no_pickle(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "copy/config.json").read_text())["format"] == FORMAT
 
 
+def test_a_full_disk_leaves_scores_and_card_of_the_weights_that_were_there(model_folder: Path) -> None:
+    before = contents(model_folder)
+    trained = replace(load_trained(model_folder, device=CPU), scores={"dev_loss": 0.0})
+    largest = len(before["model.safetensors"]) - 1
+    assert len(before["config.json"]) < largest
+    with (
+        full_disk(largest_file=largest),
+        pytest.raises(UserError, match=r"model.safetensors: can't be written"),
+    ):
+        save_trained(model_folder, trained)
+    assert contents(model_folder) == before
+
+
+def test_a_folder_becomes_a_model_by_the_last_file(tmp_path: Path) -> None:
+    trained = load_trained(learned().run, device=CPU)
+    (tmp_path / "config.json").mkdir()  # so that nothing can be written there
+    with pytest.raises(UserError, match=r"config.json: can't be written"):
+        save_trained(tmp_path, trained)
+    assert {"model.safetensors", "tokenizer.json", "README.md"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_card_tells_scores_or_that_there_are_none(tmp_path: Path) -> None:
+    trained = load_trained(learned().run, device=CPU)
+    save_trained(tmp_path / "a", replace(trained, scores={"step": 20, "dev_bleu": 12.345}))
+    save_trained(tmp_path / "b", replace(trained, scores={"averaged_steps": [1, 2]}))
+    assert (
+        "| dev | |\n|---|---|\n| step | 20 |\n| dev_bleu | 12.35 |\n"
+        in (tmp_path / "a/README.md").read_text()
+    )
+    unscored = (tmp_path / "b/README.md").read_text()
+    assert "These weights were not validated." in unscored
+    assert "|" not in unscored
+
+
 def test_shared_embeddings_are_saved_once() -> None:
     weights = weights_of(tiny_model(share="all"))
     assert len({tensor.data_ptr() for tensor in weights.values()}) == len(weights)
@@ -89,6 +129,20 @@ def _of_another_kind(folder: Path) -> None:
 def _newer(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "format": FORMAT + 1}))
+
+
+def _with_a_format_alone(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"format": FORMAT}))
+
+
+def _not_even_json(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def _with_wrong_shape(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["shape"]["vocabulary"] = "many"
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 def _with_wrong_recipe(folder: Path) -> None:
@@ -136,8 +190,11 @@ def _with_a_longer_weight(folder: Path) -> None:
         (_delete, ": no such folder"),
         (_without_config, ": no config.json in it, so it is no trained model"),
         (_of_another_kind, "/config.json: not a model's configuration"),
+        (_not_even_json, "/config.json: not a model's configuration"),
+        (_with_a_format_alone, "/config.json: anyorder: missing (and 4 more)"),
+        (_with_wrong_shape, '/config.json: shape.vocabulary = "many": must be a valid integer'),
         (_newer, f"/config.json: is of format {FORMAT + 1}, but this anyorder"),
-        (_with_wrong_recipe, "/config.json: model.widht = 16: no such key; did you mean width?"),
+        (_with_wrong_recipe, "/config.json: recipe.model.widht = 16: no such key; did you mean width?"),
         (_cut, "/model.safetensors: broken: "),
         (_empty, "/model.safetensors: broken: "),
         (_without_weights, "/model.safetensors: no such file"),
@@ -185,6 +242,29 @@ def test_checkpoints_come_oldest_first_and_unfinished_ones_do_not_count(tmp_path
     assert [checkpoint.step for checkpoint in found] == [9, 10, 100]
     assert [float(checkpoint.weights()["weight"][0]) for checkpoint in found] == [9, 10, 100]
     assert found[-1].progress() == {"step": 100}
+
+
+@pytest.mark.parametrize(
+    ("content", "answer"),
+    [
+        ("{", "not the progress of a training"),
+        ("[1]", "not the progress of a training"),
+        ('{"step": 1}', "not the progress of a training"),
+        (json.dumps({"format": FORMAT + 1}), f"is of format {FORMAT + 1}, but this anyorder"),
+        (None, "can't be read: No such file or directory"),
+    ],
+)
+def test_broken_progress_is_refused_in_one_line(tmp_path: Path, content: str | None, answer: str) -> None:
+    save(tmp_path, 1)
+    (checkpoint,) = checkpoints(tmp_path)
+    path = checkpoint.folder / "progress.json"
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(UserError) as refused:
+        checkpoint.progress()
+    assert str(refused.value).startswith(f"{path}: {answer}")
+    assert "\n" not in str(refused.value)
 
 
 def test_there_are_no_checkpoints_in_no_run(tmp_path: Path) -> None:
@@ -242,3 +322,12 @@ def test_the_average_of_one_is_itself() -> None:
     mean = average([weights])
     assert mean.keys() == weights.keys()
     assert all(torch.equal(mean[name], value) for name, value in weights.items())
+
+
+def test_the_mean_of_a_run_is_that_of_its_last_checkpoints(tmp_path: Path) -> None:
+    for step in (1, 2, 6):
+        save(tmp_path, step, value=step)
+    for last, steps in {1: [6], 2: [2, 6], 3: [1, 2, 6], 4: [1, 2, 6]}.items():
+        mean = mean_of_last(tmp_path, last=last)
+        assert mean.steps == steps
+        assert float(mean.weights["weight"][0]) == pytest.approx(np.mean(steps))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import shutil
 import subprocess
 import sys
@@ -30,6 +32,8 @@ from anyorder import config
 from anyorder.checkpoint import checkpoints
 from anyorder.cli import app
 from anyorder.config import load_recipe
+from anyorder.replay import steps
+from anyorder.svg import svg
 
 Capture = pytest.CaptureFixture[str]
 
@@ -51,6 +55,16 @@ def test_every_command_explains_itself_by_an_example(capsys: Capture, command: s
     assert answer.returncode == 0
     assert "Example: " in shown
     assert f"anyorder {command}" in shown.partition("Example: ")[2]
+
+
+def test_every_key_of_decoding_is_a_flag_explained_as_in_a_recipe() -> None:
+    (generate,) = [
+        found for name, found in typer.main.get_command(app).commands.items() if name == "generate"
+    ]
+    flags = {parameter.name: parameter for parameter in generate.params}
+    for key, field in config.Decode.model_fields.items():
+        assert f"--{key.replace('_', '-')}" in flags[key].opts
+        assert flags[key].help.lower() == f"{field.description}.".lower()
 
 
 def test_help_does_not_wait_for_torch() -> None:
@@ -146,16 +160,51 @@ def test_orders_of_the_lines_of_stdin() -> None:
     assert_one_line_refusal(call("order", "r2l", given=b"a\n\xff\n"), "stdin:2: not valid UTF-8")
 
 
+def write_trees(path: Path, sentences: list[str]) -> Path:
+    """CoNLL-U in which every word hangs on the last one."""
+    blocks = []
+    for sentence in sentences:
+        words = sentence.split()
+        heads = [len(words)] * (len(words) - 1) + [0]
+        rows = [
+            f"{number}\t{word}\t_\t_\t_\t_\t{head}\t_\t_\t_\n"
+            for number, (word, head) in enumerate(zip(words, heads, strict=True), start=1)
+        ]
+        blocks.append("".join(rows))
+    path.write_text("\n".join(blocks), encoding="utf-8")
+    return path
+
+
+def test_orders_from_a_file(capsys: Capture, tmp_path: Path) -> None:
+    permutations = write_lines(tmp_path / "permutations", ["2 3 1"])
+    trees = write_trees(tmp_path / "trees.conllu", ["a b c"])
+    for name, path, slots in (("file", permutations, [2, 3, 1]), ("syn", trees, [3, 1, 2])):
+        (row,) = json_lines(call_here(capsys, "order", name, "a b c", "--order-file", path, "--json"))
+        assert row["slots"] == slots
+
+
+def test_an_order_becomes_a_moving_picture(capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "order.svg"
+    assert call_here(capsys, "order", "r2l", "a b c", "--svg", path).returncode == 0
+    assert path.read_text() == svg(steps(["c", "b", "a"], [3, 2, 1]))
+    nowhere = tmp_path / "nowhere/order.svg"
+    answer = call_here(capsys, "order", "r2l", "a b c", "--svg", nowhere, "--json")
+    assert answer.stderr.decode() == f"anyorder: {nowhere}: can't be written: No such file or directory\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
         (
             ["up", "a b"],
-            "order.name = 'up': no such order; allowed: l2r, r2l, odd, blt, syn, cf, rf, rnd, file or",
+            "order.name = 'up': no such order; allowed: l2r, r2l, odd, blt, syn, cf, rf, rnd, sao, file or",
         ),
         (["cf", "a b"], "order cf needs word counts: --corpus FILE"),
         (["cf", "a b", "--corpus", "nowhere"], "nowhere: no such file"),
-        (["syn", "a b"], "order.name = 'syn' needs order.parser"),
+        (["syn", "a b"], "order syn needs --parser NAME, a spaCy pipeline, or --order-file FILE, a CoNLL-U"),
+        (["file", "a b"], "order file needs --order-file FILE, a permutation a line, counted from 1"),
+        (["file", "a b", "--order-file", "nowhere"], "--order-file nowhere: no such file"),
+        (["blt", "a b", "--order-file", "f"], "--order-file f: is for the orders syn and file, not for blt"),
         (["nowhere.at.all:f", "a b"], "order.name = 'nowhere.at.all:f': no module 'nowhere'"),
         (["json:nothing", "a b"], "json has no function 'nothing'"),
         (["json:dumps", "a b"], "must be a list of whole numbers, the slots counted from 1"),
@@ -214,6 +263,100 @@ def test_the_comments_of_a_recipe_are_the_meanings_that_are_checked(capsys: Capt
     assert set(tomllib.loads(recipe.read_text())) == {"data", "text", "order", "model", "train", "decode"}
 
 
+def init_and_load(capsys: Capture, recipe: Path, *flags: object) -> config.Recipe:
+    answer = call_here(capsys, "init", recipe, *flags)
+    assert answer.returncode == 0, answer.stderr.decode()
+    return load_recipe(recipe)
+
+
+def write_pairs(path: Path) -> Path:
+    return write_lines(path, [json.dumps({"source": "a b", "target": "b a"})])
+
+
+def test_init_takes_pairs_and_a_test_set(capsys: Capture, tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    pairs = write_pairs(tmp_path / "pairs.jsonl")
+    test = ["--test-source", tmp_path / "dev.source", "--test-target", tmp_path / "dev.target"]
+    data = init_and_load(
+        capsys, tmp_path / "a.toml", "--train-jsonl", pairs, "--dev-jsonl", pairs, *test
+    ).data
+    assert (data.train, data.dev) == (config.SplitFiles(jsonl=pairs), config.SplitFiles(jsonl=pairs))
+    assert data.test == config.SplitFiles(source=tmp_path / "dev.source", target=tmp_path / "dev.target")
+    flags = init_flags(tmp_path)
+    assert init_and_load(capsys, tmp_path / "b.toml", *flags).data.test is None
+    tested = init_and_load(capsys, tmp_path / "c.toml", *flags, "--test-jsonl", pairs).data.test
+    assert tested == config.SplitFiles(jsonl=pairs)
+
+
+@pytest.mark.parametrize(
+    ("language", "side"),
+    [
+        ("de", config.Side(split="moses", language="de")),
+        ("eo", config.Side(split="moses", language="eo")),  # Moses has no rules of its own for Esperanto
+        ("ja", config.Side(split="mecab")),
+        ("code", config.Side(split="spaces")),
+    ],
+)
+def test_a_language_decides_how_text_is_split(
+    capsys: Capture, tmp_path: Path, language: str, side: config.Side
+) -> None:
+    write_corpus(tmp_path)
+    read = init_and_load(capsys, tmp_path / "mine.toml", *init_flags(tmp_path), "--source-language", language)
+    assert read.text.source == side
+    assert read.text.target == config.Side()
+
+
+def test_init_for_trees_writes_a_recipe_that_works(capsys: Capture, tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    recipe, flags = tmp_path / "mine.toml", [*init_flags(tmp_path), "--order", "syn"]
+    by_parser = init_and_load(capsys, tmp_path / "parser.toml", *flags, "--parser", "some_pipeline").order
+    assert by_parser == config.Order(name="syn", parser="some_pipeline")
+    trees: list[object] = []
+    for split in ("train", "dev"):
+        lines = (tmp_path / f"{split}.target").read_text().splitlines()
+        trees += [f"--{split}-trees", write_trees(tmp_path / f"{split}.conllu", lines)]
+    languages = ["--source-language", "code", "--target-language", "code"]
+    init_and_load(capsys, recipe, *flags, *trees, *languages)
+    prepared = call_here(capsys, "prepare", recipe, f"data.cache={tmp_path / 'cache'}")
+    assert "order: syn" in prepared.stdout.decode(), prepared.stderr.decode()
+
+
+@pytest.mark.parametrize("size", ["tiny", "small", "base"])
+def test_a_recipe_for_searched_orders_comes_to_search(capsys: Capture, tmp_path: Path, size: str) -> None:
+    write_corpus(tmp_path)
+    flags = [*init_flags(tmp_path), "--order", "sao", "--size", size]
+    read = init_and_load(capsys, tmp_path / "mine.toml", *flags)
+    assert read.adaptive
+    assert 0 < read.search.bootstrap_steps < read.train.steps / 2
+    assert "[search]" in (tmp_path / "mine.toml").read_text()
+
+
+class Terminal(io.StringIO):
+    """A person who types these answers."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_init_asks_a_person_for_what_is_not_given(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_corpus(tmp_path)
+    files = [str(flag) for flag in init_flags(tmp_path)[1::2]]
+    typed = [*files, "code", "", "syn", "some_pipeline", "tiny"]
+    monkeypatch.setattr("sys.stdin", Terminal("".join(f"{answer}\n" for answer in typed)))
+    read = init_and_load(capsys, tmp_path / "mine.toml")
+    assert [str(path) for path in (read.data.train.source, read.data.train.target)] == files[:2]
+    assert [str(path) for path in (read.data.dev.source, read.data.dev.target)] == files[2:]
+    assert (read.text.source.split, read.text.target) == ("spaces", config.Side())
+    assert read.order == config.Order(name="syn", parser="some_pipeline")
+    assert read.model.width == 128
+
+    monkeypatch.setattr("sys.stdin", Terminal("\n\n\nhuge\n"))
+    answer = call_here(capsys, "init", tmp_path / "huge.toml", *init_flags(tmp_path))
+    assert answer.stderr.decode().endswith("anyorder: --size huge: must be one of tiny, small, base\n")
+
+
 def test_init_replaces_a_recipe_only_if_told(capsys: Capture, tmp_path: Path) -> None:
     recipe = write_corpus(tmp_path)
     before = recipe.read_text()
@@ -240,6 +383,32 @@ def test_init_says_what_is_missing(capsys: Capture, tmp_path: Path) -> None:
         call_here(capsys, "init", tmp_path / "nowhere/mine.toml", *flags), "mine.toml: can't be written"
     )
     assert not recipe.exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "part"),
+    [
+        (["--order", "syn"], "--order syn needs --parser NAME, a spaCy pipeline, or --train-trees and"),
+        (["--order", "syn", "--train-trees", "TARGET"], "--order syn needs --parser NAME"),
+        (["--order", "syn", "--train-trees", "nowhere"], "--train-trees nowhere: no such file"),
+        (["--order", "blt", "--parser", "p"], "--parser, --train-trees and --dev-trees are for --order syn"),
+        (["--order", "file"], "--order file: init can't write its recipe; set order.name and order.files"),
+        (["--source-language", "german"], "--source-language 'german': must be two or three letters"),
+        (["--train-jsonl", "TARGET"], "--train-jsonl and --train-source: give one of them"),
+        (["--test-source", "TARGET"], "--test-target is missing: targets to test on"),
+        (["--size", "huge"], "--size"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_init_refuses_what_would_not_work(
+    capsys: Capture, tmp_path: Path, wrong: list[str], part: str
+) -> None:
+    write_corpus(tmp_path)
+    flags = [str(tmp_path / "dev.target") if text == "TARGET" else text for text in wrong]
+    assert_one_line_refusal(
+        call_here(capsys, "init", tmp_path / "mine.toml", *init_flags(tmp_path), *flags), part
+    )
+    assert not (tmp_path / "mine.toml").exists()
 
 
 # prepare, train, average, info
@@ -276,6 +445,9 @@ def test_prepare_counts_what_was_skipped(capsys: Capture, tmp_path: Path) -> Non
     (counts,) = json_lines(call_here(capsys, "prepare", recipe, "data.bad_lines=skip", "--json"))
     assert counts["train"]["pairs"] == PAIRS["train"] - 1
     assert counts["train"]["skipped_for"] == {"over-long line": 1}
+    drawn = call_here(capsys, "prepare", recipe, "data.bad_lines=skip").stdout.decode()
+    assert "skipped in train: 1 over-long\n" in drawn
+    assert "skipped in dev" not in drawn
 
 
 def test_train_tells_where_the_model_is(capsys: Capture, tmp_path: Path) -> None:
@@ -325,7 +497,8 @@ def test_average_writes_the_mean_of_the_last_checkpoints(
     )
     monkeypatch.chdir(run)
     shutil.rmtree(tmp_path / "run-average")
-    assert call_here(capsys, "average", ".", "--last", "1").returncode == 0
+    (told,) = json_lines(call_here(capsys, "average", ".", "--last", "1", "--json"))
+    assert told == {"folder": str(tmp_path / "run-average"), "steps": [60]}
     assert (tmp_path / "run-average/model.safetensors").exists()
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import importlib.metadata
 import json
 import re
@@ -9,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from corpora import full_disk
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.config import Recipe, Side
+from anyorder.config import Recipe, Side, Splits
 from anyorder.corpus import Ragged, load_split, statistics, train_tokenizer
 from anyorder.errors import UserError
+from anyorder.orders import common_words, count_words
 from anyorder.reading import Features, Pair, raw_pairs
 from anyorder.tokens import Tokenizer
 
@@ -73,6 +76,7 @@ def test_a_split_is_what_the_tokenizer_makes_of_its_lines(folder: Path) -> None:
         assert corpus.pieces[number].tolist() == target.pieces
     assert corpus.lines.tolist() == [1, 2, 3]
     assert corpus.skipped == {}
+    assert corpus.common_words == common_words(count_words(pair.target.split() for pair in pairs)) != set()
 
 
 def test_arrays_are_memory_maps(folder: Path) -> None:
@@ -96,6 +100,7 @@ def test_the_second_time_comes_from_the_cache(folder: Path) -> None:
     calls: list[tuple[int, int]] = []
     again = load_split(recipe, "train", train_tokenizer(recipe), progress=lambda *call: calls.append(call))
     assert (again.key, again.folder) == (first.key, first.folder)
+    assert (again.skipped, again.common_words) == (first.skipped, first.common_words)
     assert cached_files(folder) == files
     assert calls == []
 
@@ -118,6 +123,31 @@ def test_what_a_split_depends_on_changes_its_key(
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8")
     assert load_split(recipe_of(folder, **settings), "train", tokenizer).key != before
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_a_wrong_ending_is_not_hidden_by_an_entry_of_the_same_bytes(folder: Path, split: Splits) -> None:
+    recipe = recipe_of(folder)
+    tokenizer = train_tokenizer(recipe)
+    load_split(recipe, split, tokenizer)
+    (folder / "train.de.gz").write_bytes((folder / "train.de").read_bytes())
+    misnamed = recipe_of(folder, train={"source": "train.de.gz", "target": "train.en"})
+    complaint = r"train\.de\.gz: not a whole \.gz file"
+    with pytest.raises(UserError, match=complaint):
+        train_tokenizer(misnamed)
+    with pytest.raises(UserError, match=complaint):
+        load_split(misnamed, split, tokenizer)
+
+
+def test_packed_text_is_the_same_text(folder: Path) -> None:
+    (folder / "train.de.gz").write_bytes(gzip.compress(SOURCE.encode()))
+    packed = recipe_of(folder, train={"source": "train.de.gz", "target": "train.en"})
+    tokenizer = train_tokenizer(packed)
+    assert tokenizer.to_json() == train_tokenizer(recipe_of(folder)).to_json()
+    plain, unpacked = (load_split(each, "train", tokenizer) for each in (recipe_of(folder), packed))
+    assert isinstance(plain.source, Ragged)
+    assert isinstance(unpacked.source, Ragged)
+    assert plain.source.values.tolist() == unpacked.source.values.tolist()
 
 
 def test_another_tokenizer_changes_the_key(folder: Path) -> None:
@@ -179,6 +209,25 @@ def test_half_written_entries_are_never_used(folder: Path) -> None:
     assert len(load_split(recipe, "train", tokenizer)) == 3
 
 
+@pytest.mark.parametrize("largest_file", [0, 150])  # room for nothing, or for the head of an array
+def test_a_full_disk_is_told_and_leaves_nothing_behind(folder: Path, largest_file: int) -> None:
+    recipe = recipe_of(folder)
+    with full_disk(largest_file=largest_file), pytest.raises(UserError) as in_learning:
+        train_tokenizer(recipe)
+    tokenizer = train_tokenizer(recipe)
+    before = cached_files(folder)
+    with full_disk(largest_file=largest_file), pytest.raises(UserError) as in_tokenising:
+        load_split(recipe, "train", tokenizer)
+    for refused, kind in ((in_learning, "tokenizers"), (in_tokenising, "corpora")):
+        place = re.escape(str(folder / "cache" / kind))
+        assert re.fullmatch(
+            rf"{place}/\w+: can't be written: File too large \(data\.cache\)", str(refused.value)
+        )
+    assert cached_files(folder) == before
+    assert not list(folder.glob("cache/*/.unfinished*"))
+    assert len(load_split(recipe, "train", tokenizer)) == 3
+
+
 def test_two_at_once_share_one_entry(folder: Path) -> None:
     """The second run does all its work while the first is about to store the same."""
     recipe = recipe_of(folder)
@@ -206,7 +255,7 @@ def test_the_cache_is_in_the_users_cache_folder_by_default(
 
 def test_a_cache_that_cannot_be_written_is_named(folder: Path) -> None:
     (folder / "taken").write_text("a file")
-    with pytest.raises(UserError, match=r"taken.*data\.cache must be a writable folder"):
+    with pytest.raises(UserError, match=r"taken/.*: can't be written: Not a directory \(data\.cache\)$"):
         train_tokenizer(recipe_of(folder, cache=folder / "taken"))
 
 
@@ -283,6 +332,39 @@ def test_a_refusal_in_jsonl_says_which_side(tmp_path: Path) -> None:
         load_split(recipe, "train", train_tokenizer(recipe))
 
 
+BAD_JSON = """{"source": "eins", "target": "one"}
+{oops
+{"source": "zwei"}
+{"target": "three"}
+{"source": "vier", "target": 4}
+{"source": "fünf", "target": "five"}
+
+"""
+
+
+def test_bad_lines_of_jsonl_are_skipped_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text(BAD_JSON, encoding="utf-8")
+    recipe = recipe_of(tmp_path, train={"jsonl": "pairs.jsonl"}, bad_lines="skip")
+    tokenizer = train_tokenizer(recipe)
+    reasons = {"not valid JSON": 1, 'no "target"': 1, 'no "source"': 1, '"target" is no string': 1}
+    for _ in ("made", "from the cache"):
+        corpus = load_split(recipe, "train", tokenizer)
+        assert corpus.lines.tolist() == [1, 6]
+        assert corpus.skipped == reasons
+    with pytest.raises(UserError, match=r"pairs\.jsonl:2: not valid JSON .*; a test line can't be left out"):
+        load_split(recipe, "test", tokenizer)
+
+
+def test_bad_lines_of_jsonl_are_refused_unless_the_recipe_skips_them(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text(BAD_JSON, encoding="utf-8")
+    recipe = recipe_of(tmp_path, train={"jsonl": "pairs.jsonl"})
+    with pytest.raises(UserError, match=r'pairs\.jsonl:2: not valid JSON .*; set data\.bad_lines = "skip"'):
+        train_tokenizer(recipe)
+    tokenizer = Tokenizer.train(recipe.text, ["eins"], ["one"])
+    with pytest.raises(UserError, match=r"pairs\.jsonl:2: .* \(and 3 more bad lines\)"):
+        load_split(recipe, "train", tokenizer)
+
+
 def test_wrong_encoding_stops_learning_a_vocabulary(bad: Path) -> None:
     with pytest.raises(UserError, match=r"train\.de:4: not valid UTF-8 .*; set data\.bad_lines"):
         train_tokenizer(recipe_of(bad))
@@ -328,6 +410,16 @@ def test_features_follow_the_kept_lines(tmp_path: Path) -> None:
     assert np.array_equal(corpus.source[1], grid[2])
     assert corpus.source.lengths().tolist() == [2, 2]
     assert raw_pairs(recipe, "train", lines=[3]) == [Pair(line=3, source=None, target="a dog")]
+
+
+def test_features_are_looked_through_when_they_are_first_read(tmp_path: Path) -> None:
+    np.save(tmp_path / "train.npy", np.full((3, 2, 4), np.nan))
+    (tmp_path / "train.en").write_text(TARGET)
+    recipe = recipe_of(tmp_path, train={"features": "train.npy", "target": "train.en"})
+    tokenizer = train_tokenizer(recipe)
+    for _ in range(2):  # a refusal leaves no entry
+        with pytest.raises(UserError, match=r"train\.npy: vector 1 of line 1 isn't finite"):
+            load_split(recipe, "train", tokenizer)
 
 
 # Statistics

@@ -16,6 +16,7 @@ from conftest import (
     Steps,
     next_step,
     places_after,
+    random_examples,
     random_sources,
     tiny_model,
 )
@@ -24,7 +25,7 @@ from torch import Tensor
 from anyorder import config
 from anyorder.batch import Example, collate
 from anyorder.beam import Hypothesis
-from anyorder.decode import decode, draw, ranked, shortlisted
+from anyorder.decode import DECODED_AT_ONCE, decode, decode_all, draw, ranked, shortlisted
 from anyorder.loss import score_steps
 from anyorder.model import Indigo, Memory
 
@@ -423,6 +424,50 @@ def test_a_batch_is_its_sentences_one_by_one(first: str, search: str, width: int
         )[0]
         assert described(together[row]) == described(alone)
         assert [one.score for one in together[row]] == pytest.approx([one.score for one in alone], abs=1e-4)
+
+
+@searches
+def test_many_sources_are_answered_in_the_order_given(search: str) -> None:
+    """Whatever their lengths, and however many are decoded together."""
+    model = tiny_model(seed=2)
+    lengths = np.random.default_rng(1).integers(1, 6, size=DECODED_AT_ONCE + 6)
+    sources = [example.target for example in random_examples(lengths=lengths.tolist(), seed=1)]
+    settings = config.Decode(search=search, beam=2, n_best=2, max_length=4)
+    cpu = torch.device("cpu")
+    lines = list(range(100, 100 + len(sources)))
+    together = decode_all(model, sources, settings=settings, device=cpu, lines=lines)
+    assert len(together) == len(sources)
+    for number in range(0, len(sources), 5):
+        (alone,) = decode_all(model, [sources[number]], settings=settings, device=cpu, lines=[lines[number]])
+        assert described(together[number]) == described(alone)
+
+
+def longest_written(model: Indigo, sources: list[np.ndarray], **limits: float) -> list[int]:
+    """Most words in a hundred samples of each source: enough for some to be cut."""
+    settings = config.Decode.model_validate({"search": "sample", "n_best": 100, "temperature": 3, **limits})
+    found = decode_all(model, sources, settings=settings, device=torch.device("cpu"))
+    return [max(len(one.tokens) for one in outputs) for outputs in found]
+
+
+@pytest.mark.parametrize(
+    ("limits", "longest"),
+    [
+        ({"max_ratio": 1, "max_extra": 0}, [1, 4]),
+        ({"max_ratio": 1, "max_extra": 1}, [2, 5]),
+        ({"max_ratio": 0.5, "max_extra": 0}, [0, 2]),
+        ({"max_ratio": 2, "max_extra": 1, "max_length": 4}, [3, 4]),
+        ({"max_ratio": 0, "max_extra": 1, "max_length": 3}, [3, 3]),
+    ],
+)
+def test_limits_go_by_the_length_of_the_source(limits: dict[str, float], longest: list[int]) -> None:
+    sources = [np.full(length, FIRST_WORD, dtype=np.int32) for length in (1, 4)]
+    assert longest_written(tiny_model(seed=3), sources, **limits) == longest
+
+
+def test_limits_of_pictures_do_not_go_by_the_number_of_vectors() -> None:
+    sources = [np.ones((vectors, 3), dtype=np.float32) for vectors in (1, 4)]
+    model = tiny_model(features=3, seed=3, dtype=torch.float32)
+    assert longest_written(model, sources, max_ratio=1, max_extra=0, max_length=3) == [3, 3]
 
 
 # --- sampling ---

@@ -32,6 +32,7 @@ import anyorder
 from anyorder.config import Order
 from anyorder.errors import UserError
 from anyorder.generate import Output, Writer
+from anyorder.svg import svg
 
 LINES = [*sentences(7, seed=3), "", "a word nobody knows", "   "]
 BLANK = {7, 9}
@@ -43,12 +44,13 @@ SEARCHES: list[dict[str, Any]] = [
     {"search": "joint", "beam": 3, "n_best": 2},
     {"search": "sample", "n_best": 3, "seed": 5},
     {"beam": 4, "n_best": 2, "merge": True},
+    {"beam": 3, "merge_partial": True, "max_ratio": 0.5, "max_extra": 1},
 ]
 
 
 @pytest.fixture(scope="module")
 def writer() -> Writer:
-    return anyorder.load(str(learned().run))
+    return anyorder.load(learned().run)
 
 
 @pytest.fixture(scope="module")
@@ -137,11 +139,9 @@ def test_the_score_of_an_output_in_its_own_order_is_its_log_prob(writer: Writer,
     ]
     assert len(pairs) > 7
     orders = write_lines(tmp_path / "orders", [" ".join(map(str, one.slots)) for _, one in pairs])
-    scores = writer.score(
-        [source for source, _ in pairs],
-        [one.text for _, one in pairs],
-        order=Order(name="file", files={"test": orders}),
-    )
+    sources, texts = [source for source, _ in pairs], [one.text for _, one in pairs]
+    scores = writer.score(sources, texts, order=[one.slots for _, one in pairs])
+    assert scores == writer.score(sources, texts, order=Order(name="file", files={"test": orders}))
     for (_, one), score in zip(pairs, scores, strict=True):
         assert score.score == pytest.approx(one.log_prob, abs=1e-4)
         assert score.word_score == pytest.approx(sum(one.word_scores), abs=1e-4)
@@ -175,12 +175,25 @@ def test_a_random_order_comes_from_the_seed(writer: Writer) -> None:
     assert len(set(drawn)) > 1
 
 
+def test_given_orders_are_over_words_and_their_pieces_follow(tmp_path: Path) -> None:
+    unit = ["text.unit=bpe", "text.vocabulary=30", "train.steps=1", "train.validate_lines=0"]
+    learn(learned().recipe, tmp_path / "run", *unit)
+    writer = anyorder.load(tmp_path / "run")
+    (tokens,) = writer.tokenizer.encode_all(["abc d ef"], "target")
+    first, second, third = tokens.pieces
+    assert max(first, third) > 1
+    (score,) = writer.score(["a"], ["abc d ef"], order=[[3, 1, 2]])
+    of_the_third = range(first + second + 1, first + second + third + 1)
+    assert score.slots == (*of_the_third, *range(1, first + second + 1))
+
+
 # Options and mistakes of the library
 
 
 def test_more_outputs_than_beams_widen_the_beam(writer: Writer) -> None:
     assert len(writer.generate(["a b c"], n_best=4)[0]) == 4
-    assert writer.settings(n_best=4).beam == 4
+    assert writer.settings(n_best=4).beam == writer.settings(n_best="4").beam == 4
+    assert writer.settings(n_best=1).beam == writer.trained.recipe.decode.beam
 
 
 def test_a_sentence_may_be_cut(writer: Writer) -> None:
@@ -195,6 +208,8 @@ def test_a_sentence_may_be_cut(writer: Writer) -> None:
         ({"beem": 3}, "decode: beem = 3: no such key; did you mean beam? allowed: beam, length_penalty"),
         ({"beam": 0}, "decode: beam = 0: must be greater than or equal to 1"),
         ({"beam": 2, "n_best": 3}, "decode: n_best (3) must not exceed beam (2)"),
+        ({"n_best": "many"}, 'decode: n_best = "many": must be a valid integer'),
+        ({"n_best": 0}, "decode: n_best = 0: must be greater than or equal to 1"),
         ({"search": "deep"}, "decode: search = \"deep\": must be 'two-step', 'joint' or 'sample'"),
     ],
 )
@@ -207,6 +222,35 @@ def test_a_wrong_option_is_answered_by_name(writer: Writer, options: dict[str, A
 def test_sources_and_targets_go_in_pairs(writer: Writer) -> None:
     with pytest.raises(UserError, match="2 sources but 1 targets: they go in pairs"):
         writer.score(["a", "b"], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("orders", "answer"),
+    [
+        ([[2, 1]], "1 orders but 2 targets: each target has its own"),
+        ([[2, 1], [1, 2]], "order 2: 2 slots given, must be 3, one for each word"),
+        ([[2, 1], [1, 3, 3]], "order 2: not a permutation of 1 to 3; missing: 2; more than once: 3"),
+        ([[0, 1], [1, 2, 3]], "order 1: slots are counted from 0, must be counted from 1"),
+        ([2, 1], "order 1: 2 given, must be a list of whole numbers, the slots counted from 1"),
+    ],
+)
+def test_a_given_order_is_a_permutation_of_the_words(
+    writer: Writer, orders: list[list[int]], answer: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        writer.score(["a b", "a b"], ["a b", "a b c"], order=orders)
+    assert str(refused.value) == answer
+
+
+def test_a_bare_string_is_not_taken_for_its_characters(writer: Writer) -> None:
+    with pytest.raises(
+        UserError, match=r"sources: one string given, must be a list of them, e.g. \['w1 w2'\]"
+    ):
+        writer.generate("w1 w2")
+    with pytest.raises(UserError, match="sources: one string given"):
+        writer.score("a", ["b"])
+    with pytest.raises(UserError, match="targets: one string given"):
+        writer.score(["a"], "b")
 
 
 def test_a_model_of_text_reads_no_pictures_and_the_other_way_round(writer: Writer, pictures: Path) -> None:
@@ -228,7 +272,7 @@ def test_the_command_gives_what_the_library_gives(
     flags = [
         text
         for name, value in options.items()
-        for text in ([f"--{name}"] if value is True else [f"--{name.replace('_', '-')}", value])
+        for text in [f"--{name.replace('_', '-')}", *([] if value is True else [value])]
     ]
     rows = json_lines(call_here(capsys, "generate", learned().run, sources, "--json", *flags))
     found = writer.generate(LINES, **options)
@@ -257,6 +301,30 @@ def test_a_trace_has_a_row_for_each_word(
             assert f"{one.text}  ({one.score:.3f})" in drawn
     steps = sum(len(one.tokens) for outputs in writer.generate(LINES) for one in outputs)
     assert sum(line.split()[:1] != [] and line.split()[0].isdecimal() for line in drawn.splitlines()) == steps
+
+
+def test_a_trace_leaves_a_line_for_a_blank_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    blank_first = write_lines(tmp_path / "sources", ["", "a b c", " "])
+    drawn = call_here(capsys, "generate", learned().run, blank_first, "--trace").stdout.decode().split("\n")
+    assert drawn[0] == drawn[-2] == ""
+    assert drawn[1].strip() != ""
+
+
+def test_the_first_output_becomes_a_moving_picture(
+    writer: Writer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "first.svg"
+    blank_first = write_lines(tmp_path / "sources", ["", "a b c", "d e"])
+    assert call_here(capsys, "generate", learned().run, blank_first, "--svg", path).returncode == 0
+    (best,) = writer.generate(["a b c"])[0]
+    written = [line.partition("<title>")[2] for line in path.read_text().splitlines() if "<title>" in line]
+    assert written == [f"{best.text}: written by insertion</title>"]
+    assert path.read_text() == svg(best.steps)
+    nothing = write_lines(tmp_path / "nothing", [])
+    assert_one_line_refusal(
+        call_here(capsys, "generate", learned().run, nothing, "--svg", path),
+        f"--svg {path}: no sentence with words was written",
+    )
 
 
 def test_the_command_scores_as_the_library_does(
@@ -415,8 +483,21 @@ def test_half_a_model(broken: Path, sources: Path, capsys: pytest.CaptureFixture
         ),
         (
             ["score", "RUN", "--source", "SHORT", "--target", "SHORT", "--order", "file"],
-            ["order.name = 'file' needs order.files.test"],
+            ["order file needs --order-file FILE, a permutation a line, counted from 1"],
         ),
+        (
+            [*("score", "RUN", "--source", "SHORT", "--target", "SHORT"), "--order-file", "SHORT"],
+            ["short.txt: is for the orders syn and file, not for l2r"],
+        ),
+        (
+            [
+                *("score", "RUN", "--source", "SHORT", "--target", "SHORT", "--order", "file"),
+                "--order-file",
+                "x",
+            ],
+            ["--order-file x: no such file"],
+        ),
+        (["generate", "RUN", "FLAT"], ["flat.npy: has shape (2, 3)"]),
     ],
     ids=lambda value: " ".join(value[:1] + value[-2:]) if "RUN" in value else "",
 )
@@ -427,7 +508,9 @@ def test_a_mistake_is_answered_in_one_line(
         "RUN": learned().run,
         "SOURCES": sources,
         "BYTES": sources.with_name("bytes.txt"),
+        "FLAT": sources.with_name("flat.npy"),
         "SHORT": write_lines(sources.with_name("short.txt"), ["a b"]),
     }
     paths["BYTES"].write_bytes(b"a\na \xff b\n")
+    np.save(paths["FLAT"], np.zeros((2, 3)))
     assert_one_line_refusal(call_here(capsys, *(paths.get(text, text) for text in arguments)), *parts)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from corpora import full_disk
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -251,6 +252,19 @@ class TestCache:
         with pytest.raises(UserError):
             order_split(orderer, folder=tmp_path / "cache", lines=lines)
         assert not list(tmp_path.glob("cache/*"))
+
+    def test_a_full_disk_is_told_and_leaves_nothing_behind(self, tmp_path: Path) -> None:
+        orderer = prepare_order(Order(name="l2r"), split="train")
+        refused = pytest.raises(UserError, match=r"order-train-\w+\.npy: can't be written: File too large")
+        with full_disk(largest_file=200), refused:
+            order_split(orderer, folder=tmp_path, lines=[line_of("a b c")] * 20)
+        assert not list(tmp_path.iterdir())
+
+    def test_a_folder_that_cannot_be_made_is_told(self, tmp_path: Path) -> None:
+        (tmp_path / "taken").write_text("a file")
+        orderer = prepare_order(Order(name="l2r"), split="train")
+        with pytest.raises(UserError, match="taken: can't be made a folder: File exists"):
+            order_split(orderer, folder=tmp_path / "taken", lines=[line_of("a")])
 
     def test_no_lines_at_all(self, tmp_path: Path) -> None:
         orderer = prepare_order(Order(name="l2r"), split="train")

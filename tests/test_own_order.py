@@ -123,6 +123,7 @@ class TestFunction:
             "def from_zero(words):\n    return list(range(len(words)))\n"
             "def broken(words):\n    raise RuntimeError('no\\nsuch word')\n"
             "def silent(words):\n    raise ValueError\n"
+            "def leaving(words):\n    raise SystemExit(3)\n"
             "a_number = 3\n",
             encoding="utf-8",
         )
@@ -145,6 +146,7 @@ class TestFunction:
             ("from_zero", "slots are counted from 0, must be counted from 1"),
             ("broken", "the function raised RuntimeError: no such word"),
             ("silent", "the function raised ValueError"),
+            ("leaving", "the function raised SystemExit: 3"),
         ],
     )
     def test_wrong_results_name_function_and_line(self, module: str, function: str, complaint: str) -> None:
@@ -164,11 +166,17 @@ class TestFunction:
                 "or among installed packages"
             )
 
-    def test_a_module_that_cannot_be_imported(self, module: str) -> None:
-        Path(f"{module}_2.py").write_text("import orders_nowhere\n", encoding="utf-8")
+    @pytest.mark.parametrize(
+        ("code", "raised"),
+        [
+            ("import orders_nowhere", "ModuleNotFoundError: No module named 'orders_nowhere'"),
+            ("raise SystemExit", "SystemExit"),
+        ],
+    )
+    def test_a_module_that_cannot_be_imported(self, module: str, code: str, raised: str) -> None:
+        Path(f"{module}_2.py").write_text(f"{code}\n", encoding="utf-8")
         assert self.refusal(f"{module}_2:mine") == (
-            f"order.name = '{module}_2:mine': importing {module}_2 raised "
-            "ModuleNotFoundError: No module named 'orders_nowhere'"
+            f"order.name = '{module}_2:mine': importing {module}_2 raised {raised}"
         )
 
     def test_the_fingerprint_follows_the_code(self, module: str) -> None:

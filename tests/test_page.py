@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image  # comes with tensorboard
 
 from anyorder.errors import UserError
-from anyorder.page import Replay, Writing, png, write_page
+from anyorder.page import Rendition, Replay, png, write_page
 from anyorder.replay import steps
 
 NASTY = '</script><script>alert(1)</script><!-- <b>"&\u2028{{data}} {{title}}'
@@ -56,8 +56,8 @@ def written_page(
     replay = Replay(
         source="eine kleine Katze",
         reference="a small cat",
-        writings=[
-            Writing(
+        renditions=[
+            Rendition(
                 order="rare words first",
                 steps=steps(["cat", "small", "a"], [3, 2, 1], [math.log(0.5), math.log(0.25), math.nan]),
                 score=-1.5,
@@ -79,7 +79,7 @@ def test_data_is_what_was_given(tmp_path: Path) -> None:
                 "source": "eine kleine Katze",
                 "picture": None,
                 "reference": "a small cat",
-                "writings": [
+                "renditions": [
                     {
                         "order": "rare words first",
                         "score": -1.5,
@@ -95,14 +95,14 @@ def test_data_is_what_was_given(tmp_path: Path) -> None:
 
 
 def test_nothing_in_the_data_becomes_html(tmp_path: Path) -> None:
-    nasty_replay = Replay(source=NASTY, reference=NASTY, writings=[Writing(NASTY, steps([NASTY], [1]))])
+    nasty_replay = Replay(source=NASTY, reference=NASTY, renditions=[Rendition(NASTY, steps([NASTY], [1]))])
     page = PageReader(written_page(tmp_path, title=NASTY, intro=NASTY, replays=[nasty_replay]))
     harmless = PageReader(written_page(tmp_path))
     assert page.elements == harmless.elements
     assert page.texts["title"].strip() == NASTY
     assert page.data["intro"] == NASTY
     assert page.data["replays"][0]["source"] == NASTY
-    assert page.data["replays"][0]["writings"][0]["words"] == [NASTY]
+    assert page.data["replays"][0]["renditions"][0]["words"] == [NASTY]
 
 
 def test_page_asks_for_nothing_from_outside(tmp_path: Path) -> None:
@@ -119,15 +119,15 @@ def test_page_asks_for_nothing_from_outside(tmp_path: Path) -> None:
 
 
 def test_a_sentence_may_be_empty_and_so_may_the_page(tmp_path: Path) -> None:
-    empty = Replay(source="nothing", writings=[Writing(order="left to right", steps=[])])
-    writing = PageReader(written_page(tmp_path, replays=[empty])).data["replays"][0]["writings"][0]
-    assert (writing["words"], writing["writtenAt"], writing["score"]) == ([], [], None)
+    empty = Replay(source="nothing", renditions=[Rendition(order="left to right", steps=[])])
+    rendition = PageReader(written_page(tmp_path, replays=[empty])).data["replays"][0]["renditions"][0]
+    assert (rendition["words"], rendition["writtenAt"], rendition["score"]) == ([], [], None)
     assert PageReader(written_page(tmp_path, replays=[])).data["replays"] == []
 
 
 def test_picture_lies_in_the_page(tmp_path: Path) -> None:
     picture = np.arange(5 * 4 * 3, dtype=np.uint8).reshape(5, 4, 3)
-    replay = Replay(picture=picture, writings=[])
+    replay = Replay(picture=picture, renditions=[])
     link = PageReader(written_page(tmp_path, replays=[replay])).data["replays"][0]["picture"]
     kind, _, encoded = link.partition(",")
     assert kind == "data:image/png;base64"

@@ -20,15 +20,17 @@ from anyorder.reading import (
     File,
     Files,
     Pair,
+    check_features,
     content_digest,
     count_pairs,
+    in_chunks,
     open_features,
     raw_pairs,
-    read_chunks,
     read_lines,
     read_pairs,
     side_fault,
     split_files,
+    stream_pairs,
 )
 
 texts = st.text(st.characters(exclude_characters="\n\r\ufeff", exclude_categories=["Cs"]))
@@ -82,13 +84,12 @@ def test_jsonl_and_two_files_give_the_same_pairs(pairs: list[tuple[str, str]]) -
         assert count_pairs(files) == len(pairs)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_chunks_are_the_pairs_in_order(tmp_path: Path, size: int) -> None:
-    files = text_files(tmp_path, source=b"a\n\xe4\nc\n", target=b"A\nB\nC\n")
-    chunks = list(read_chunks(files, size=size))
-    assert [entry for chunk in chunks for entry in chunk] == list(read_pairs(files))
+@given(st.lists(st.integers()), st.integers(1, 5))
+def test_chunks_are_what_is_given_in_order(entries: list[int], size: int) -> None:
+    chunks = list(in_chunks(iter(entries), size=size))
+    assert [entry for chunk in chunks for entry in chunk] == entries
     assert all(len(chunk) == size for chunk in chunks[:-1])
-    assert 1 <= len(chunks[-1]) <= size
+    assert all(1 <= len(chunk) <= size for chunk in chunks)
 
 
 def test_a_digest_follows_the_content_alone(tmp_path: Path) -> None:
@@ -155,6 +156,14 @@ def test_only_the_lines_asked_for(tmp_path: Path) -> None:
         raw_pairs(recipe, "train")
 
 
+def test_pairs_are_streamed(tmp_path: Path) -> None:
+    text_files(tmp_path, source=b"a\n\xe4\n", target=b"A\nB\n")
+    pairs = stream_pairs(recipe_of(tmp_path, source="train.de", target="train.en"), "train")
+    assert next(pairs) == Pair(line=1, source="a", target="A")
+    with pytest.raises(UserError, match=r"train\.de:2: not valid UTF-8"):
+        next(pairs)
+
+
 @pytest.mark.parametrize(
     ("source", "target", "blamed"),
     [(b"\xe4\n", b"A\n", "source"), (b"a\n", b"\xe4\n", "target"), (b"\xe4\n", b"\xe4\n", "source")],
@@ -192,19 +201,41 @@ def test_keys_of_jsonl_come_in_any_order_and_others_are_ignored(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("line", "complaint"),
+    ("line", "reason", "detail"),
     [
-        ("{oops", "not valid JSON"),
-        ("", "not valid JSON"),
-        ('["eins", "one"]', 'must be {"source": ..., "target": ...}'),
-        ('{"source": "eins"}', 'no "target"; allowed: {"source": ..., "target": ...}'),
-        ('{"source": 1, "target": "one"}', '"source" is 1; must be a string'),
+        (" ", "empty line", ""),
+        ("{oops", "not valid JSON", "Expecting property name enclosed in double quotes at column 2"),
+        ("[" * 100_000, "not valid JSON", "maximum recursion depth exceeded"),
+        ("1" * 10_000, "not valid JSON", "Exceeds the limit (4300 digits)"),
+        ('["eins", "one"]', "no JSON object", 'allowed: {"source": ..., "target": ...}'),
+        ('{"source": "eins"}', 'no "target"', 'allowed: {"source": ..., "target": ...}'),
+        ('{"source": 1, "target": "one"}', '"source" is no string', "given: 1"),
+        (
+            '{"source": "eins", "target": "\\ud83d"}',
+            '"target" holds half of a surrogate pair',
+            "which is no character",
+        ),
     ],
 )
-def test_bad_jsonl_is_named_by_its_line(tmp_path: Path, line: str, complaint: str) -> None:
-    recipe = jsonl_recipe(tmp_path, '{"source": "eins", "target": "one"}', line)
-    with pytest.raises(UserError, match=re.escape(f"{tmp_path / 'pairs.jsonl'}:2: {complaint}")):
+def test_a_bad_line_of_jsonl_is_a_fault(tmp_path: Path, line: str, reason: str, detail: str) -> None:
+    good = '{"source": "eins", "target": "one"}'
+    recipe = jsonl_recipe(tmp_path, good, line, good)
+    first, fault, last = read_pairs(split_files(recipe, "train"))
+    assert (first.line, fault.line, last.line) == (1, 2, 3)
+    assert isinstance(fault, Fault)
+    assert (fault.path, fault.reason) == (tmp_path / "pairs.jsonl", reason)
+    assert fault.detail.startswith(detail)
+    with pytest.raises(UserError, match=re.escape(f"{tmp_path / 'pairs.jsonl'}:2: {reason}")):
         raw_pairs(recipe, "train")
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n", "\n \r\n\t"])
+def test_blank_lines_at_the_end_of_jsonl_are_no_lines(tmp_path: Path, end: str) -> None:
+    lines = '{"source": "eins", "target": "one"}\n\n{"source": "zwei", "target": "two"}'
+    (tmp_path / "pairs.jsonl").write_bytes(f"{lines}{end}".encode())
+    files = split_files(recipe_of(tmp_path, jsonl="pairs.jsonl"), "train")
+    assert count_pairs(files) == 3
+    assert [type(entry) for entry in read_pairs(files)] == [Pair, Fault, Pair]
 
 
 # Faults
@@ -253,7 +284,9 @@ def test_features_stand_for_sources(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shape", "complaint"),
     [
-        ((3, 8), "train.npy: has shape (3, 8); allowed: (lines, vectors, width) (data.train.features)"),
+        ((3, 8), "train.npy: has shape (3, 8); allowed: (lines, vectors, width), the last two from 1 (data."),
+        ((3, 0, 8), "train.npy: has shape (3, 0, 8); allowed: "),
+        ((3, 4, 0), "train.npy: has shape (3, 4, 0); allowed: "),
         ((2, 4, 8), "train.npy has 2 lines but "),
     ],
 )
@@ -263,6 +296,50 @@ def test_features_of_a_wrong_shape_are_refused(
     np.save(tmp_path / "train.npy", np.zeros(shape, dtype=np.float32))
     with pytest.raises(UserError, match=re.escape(complaint)):
         count_pairs(features_files(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        (["a", "bc"], "holds values of type str64; allowed: real numbers"),
+        ([True, False], "holds values of type bool; allowed: real numbers"),
+        ([1j, 2], "holds values of type complex128; allowed: real numbers"),
+        ([{}, None], "not an .npy file of numbers"),
+    ],
+)
+def test_features_that_are_no_numbers_are_refused(
+    tmp_path: Path, values: list[object], complaint: str
+) -> None:
+    np.save(tmp_path / "train.npy", np.array(values).reshape(2, 1, 1))
+    with pytest.raises(UserError, match=re.escape(f"train.npy: {complaint} (data.train.features)")):
+        open_features(features_files(tmp_path)["features"])
+
+
+@given(st.integers(0, 2), st.integers(0, 3), st.integers(0, 4), st.sampled_from([np.nan, np.inf, -np.inf]))
+def test_the_first_vector_that_is_not_finite_is_named(
+    row: int, vector: int, column: int, value: float
+) -> None:
+    grid = np.zeros((3, 4, 5), dtype=np.float16)
+    with tempfile.TemporaryDirectory() as name:
+        features = features_files(Path(name))["features"]
+        np.save(features.path, grid)
+        check_features(features)
+        grid[row, vector, column] = grid[2, 3, 4] = value
+        np.save(features.path, grid)
+        with pytest.raises(UserError) as raised:
+            check_features(features)
+    assert str(raised.value) == (
+        f"{features.path}: vector {vector + 1} of line {row + 1} isn't finite; "
+        "allowed: no nan or inf (data.train.features)"
+    )
+
+
+def test_a_vector_far_into_a_large_file_is_named_as_well(tmp_path: Path) -> None:
+    grid = np.zeros((9, 1, 1_000_000), dtype=np.float16)
+    grid[7, 0, 3] = np.nan
+    np.save(tmp_path / "train.npy", grid)
+    with pytest.raises(UserError, match="vector 1 of line 8 isn't finite"):
+        check_features(features_files(tmp_path)["features"])
 
 
 def test_several_arrays_in_one_file_are_refused(tmp_path: Path) -> None:

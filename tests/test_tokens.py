@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from anyorder import tokens
 from anyorder.config import Side, Text
 from anyorder.errors import UserError
-from anyorder.tokens import BOS, EOD, EOS, PAD, SPECIALS, UNK, Tokenizer, splitter
+from anyorder.tokens import BOS, EOD, EOS, PAD, SPECIALS, UNK, Tokenizer
+from anyorder.words import _mecab_tagger, splitter
 
 SPACES = Side(split="spaces")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -291,7 +292,7 @@ def test_splitting_japanese() -> None:
 
 def test_japanese_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "MeCab", None)
-    tokens._mecab_tagger.cache_clear()
+    _mecab_tagger.cache_clear()
     with pytest.raises(UserError, match=r"pip install 'anyorder\[japanese\]'"):
         splitter(Side(split="mecab")).split("これは本です。")
 

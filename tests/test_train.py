@@ -305,20 +305,20 @@ def pictures(tmp_path: Path) -> Path:
 
 def spoil(features: Path, rows: slice) -> None:
     grid = np.load(features)
-    grid[rows] = np.nan
+    grid[rows] = 3e38  # finite, but what a model makes of it is not
     np.save(features, grid)
 
 
 def pretend_same_data(recipe: Path, run: Path) -> None:
     """Let a run go on with data that have changed, which it would notice."""
     path = checkpoints(run)[-1].folder / "progress.json"
-    key = prepare(recipe_of(recipe, run)).train.corpus.key
+    key = prepare(recipe_of(recipe, run)).train.key
     path.write_text(json.dumps(json.loads(path.read_text()) | {"data": key}))
 
 
 def test_a_run_does_not_go_on_with_other_data(pictures: Path) -> None:
     spoil(pictures.parent / "train.npy", slice(0, 1))
-    with pytest.raises(UserError, match=r"run: the training data, .* has changed since this run began"):
+    with pytest.raises(UserError, match=r"run: the training data, .* have changed since this run began"):
         learn(pictures, pictures.parent / "run", "train.steps=40", "train.keep=1", resume=True)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 import venv
 import zipfile
+from collections.abc import Iterator
+from email import message_from_bytes
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +21,10 @@ from corpora import PATIENCE, QUIET, learned, sentences, write_lines
 import anyorder
 
 ROOT = Path(__file__).parent.parent
+BASE = ""  # instead of the name of an extra
+
+# Modules that are not called as their distribution is; pydantic pins its core to one version.
+DISTRIBUTIONS = {"MeCab": "mecab-python3", "pydantic_core": "pydantic"}
 
 
 def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -72,6 +80,49 @@ def test_the_wheel_holds_what_is_no_python(wheel: Path) -> None:
     assert f"anyorder-{anyorder.__version__}.dist-info/licenses/LICENSE" in names
 
 
+def requirements(wheel: Path) -> dict[str, set[str]]:
+    """The distributions that the wheel asks for, by extra."""
+    with zipfile.ZipFile(wheel) as files:
+        metadata = files.read(f"anyorder-{anyorder.__version__}.dist-info/METADATA")
+    found: dict[str, set[str]] = {BASE: set()}
+    for line in message_from_bytes(metadata).get_all("Requires-Dist", []):
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", line)
+        name = re.match(r"[\w.-]+", line)
+        assert name is not None, line
+        found.setdefault(extra[1] if extra else BASE, set()).add(name[0].lower())
+    return found
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Top-level modules from outside that some code imports, however deep inside."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names = [node.module]
+        tops = {name.partition(".")[0] for name in names}
+        yield from tops - sys.stdlib_module_names - {"anyorder"}
+
+
+def test_whatever_is_imported_is_asked_for(wheel: Path) -> None:
+    asked_for = requirements(wheel)
+    missing = []
+    for path in (ROOT / "src/anyorder").rglob("*.py"):
+        code = path.read_text(encoding="utf-8")
+        # A file that can do without a package says which extra brings it.
+        extras = re.findall(r"anyorder\[(\w+)\]", code)
+        allowed = asked_for[BASE].union(*(asked_for[extra] for extra in extras))
+        missing += [
+            f"{path.name}: {module}"
+            for module in imported(ast.parse(code))
+            if DISTRIBUTIONS.get(module, module).lower() not in allowed
+        ]
+    assert missing == []
+    assert {"torch", "numpy", "typer"} <= asked_for[BASE]
+    assert asked_for["syntax"] == {"spacy"}
+
+
 def test_the_installed_command_generates(programs: Path, tmp_path: Path) -> None:
     where = run(programs / "python", "-c", "import anyorder; print(anyorder.__file__)", cwd=tmp_path)
     assert Path(where.stdout.strip()).is_relative_to(programs.parent)
@@ -80,7 +131,7 @@ def test_the_installed_command_generates(programs: Path, tmp_path: Path) -> None
         programs / "anyorder", "generate", learned().run, write_lines(tmp_path / "lines", lines), cwd=tmp_path
     )
     assert answer.returncode == 0, answer.stderr
-    wanted = [best.text for (best,) in anyorder.load(str(learned().run)).generate(lines)]
+    wanted = [best.text for (best,) in anyorder.load(learned().run).generate(lines)]
     assert answer.stdout.splitlines() == wanted
 
 

@@ -8,12 +8,14 @@ from anyorder.errors import UserError
 from anyorder.version import __version__
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from anyorder.generate import Writer
 
 __all__ = ["UserError", "__version__", "load"]
 
 
-def load(folder: str, *, device: str | None = None) -> Writer:
+def load(folder: str | Path, *, device: str | None = None) -> Writer:
     """A trained model from its folder, ready to `generate` and `score`."""
     from anyorder.generate import Writer  # torch takes a second to import: only when it is needed
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor, nn
 
-from anyorder.config import Recipe, checked
+from anyorder.config import Recipe, Section, checked
 from anyorder.errors import UserError
 from anyorder.files import make_folder, write_file
 from anyorder.model import Indigo, Shape
@@ -30,7 +30,7 @@ from anyorder.tokens import FILE_NAME as TOKENIZER_FILE
 from anyorder.tokens import Tokenizer
 from anyorder.version import __version__
 
-FORMAT = 1
+FORMAT = 1  # of config.json and progress.json
 CONFIG_FILE, MODEL_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
 OPTIMIZER_FILE, PROGRESS_FILE = "optimizer.safetensors", "progress.json"
 
@@ -51,28 +51,41 @@ class Trained:
 # --- the model to use ---
 
 
+class _Configuration(Section):
+    """What `config.json` holds."""
+
+    format: int
+    anyorder: str  # the version that wrote it
+    shape: Shape
+    scores: dict[str, Any]
+    common_words: list[str]
+    recipe: Recipe
+
+
 def save_trained(folder: Path, trained: Trained, *, weights: Mapping[str, Tensor] | None = None) -> None:
     """Write a model's folder; weights: others than the model holds now."""
-    config = {
-        "format": FORMAT,
-        "anyorder": __version__,
-        "shape": asdict(trained.model.shape),
-        "scores": trained.scores,
-        "common_words": sorted(trained.common_words),
-        "recipe": trained.recipe.model_dump(mode="json"),
-    }
+    configuration = _Configuration(
+        format=FORMAT,
+        anyorder=__version__,
+        shape=trained.model.shape,
+        scores=trained.scores,
+        common_words=sorted(trained.common_words),
+        recipe=trained.recipe,
+    )
     make_folder(folder)
-    write_file(folder / TOKENIZER_FILE, trained.tokenizer.to_json().encode())
-    write_file(folder / CONFIG_FILE, json.dumps(config, indent=2, ensure_ascii=False).encode())
-    write_file(folder / CARD_FILE, _card(folder.name, trained).encode())
+    # The configuration comes last: without it a folder is no model, so a first save that is stopped leaves
+    # none, and scores are never told of weights that are not there yet.
     write_file(folder / MODEL_FILE, tensors_to_bytes(dict(weights or weights_of(trained.model))))
+    write_file(folder / TOKENIZER_FILE, trained.tokenizer.to_json().encode())
+    write_file(folder / CARD_FILE, _card(folder.name, trained).encode())
+    content = json.dumps(configuration.model_dump(mode="json"), indent=2, ensure_ascii=False)
+    write_file(folder / CONFIG_FILE, content.encode())
 
 
 def load_trained(folder: Path, *, device: torch.device) -> Trained:
     """Read a model's folder, ready to write."""
-    config = _load_config(folder)
-    shape = Shape(**config["shape"])
-    recipe = checked(Recipe, config["recipe"], origin=str(folder / CONFIG_FILE))
+    configuration = _load_configuration(folder)
+    recipe, shape = configuration.recipe, configuration.shape
     tokenizer = Tokenizer.load(folder, recipe.text, shape.target_vocabulary)
     model = Indigo(recipe.model, shape)
     load_weights(model, read_tensors(folder / MODEL_FILE), origin=folder / MODEL_FILE)
@@ -80,16 +93,15 @@ def load_trained(folder: Path, *, device: torch.device) -> Trained:
         model=model.to(device).eval(),
         tokenizer=tokenizer,
         recipe=recipe,
-        common_words=frozenset(config["common_words"]),
-        scores=config["scores"],
+        common_words=frozenset(configuration.common_words),
+        scores=configuration.scores,
     )
 
 
-def _load_config(folder: Path) -> dict[str, Any]:
+def _load_configuration(folder: Path) -> _Configuration:
     path = folder / CONFIG_FILE
     try:
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        version = int(config["format"])
+        values = _read_versioned(path, what="a model's configuration")
     except FileNotFoundError:
         what = (
             "no such folder" if not folder.exists() else f"no {CONFIG_FILE} in it, so it is no trained model"
@@ -97,23 +109,28 @@ def _load_config(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder}: {what}") from None
     except NotADirectoryError:
         raise UserError(f"{folder}: not a folder; give the folder of a trained model") from None
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path}: not a model's configuration") from None
+    return checked(_Configuration, values, origin=str(path))
+
+
+def _read_versioned(path: Path, *, what: str) -> dict[str, Any]:
+    """A JSON object that has a format number, which must not be newer than this package's."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        values = None
+    version = values.get("format") if isinstance(values, dict) else None
+    if not isinstance(version, int):
+        raise UserError(f"{path}: not {what}")
     if version > FORMAT:
         raise UserError(
             f"{path}: is of format {version}, but this anyorder ({__version__}) reads only up to {FORMAT}"
         )
-    return config
+    return dict(values)
 
 
 def _card(name: str, trained: Trained) -> str:
     recipe = trained.recipe
     parameters = sum(parameter.numel() for parameter in trained.model.parameters())
-    rows = "".join(
-        f"| {key} | {value:.4g} |\n"
-        for key, value in trained.scores.items()
-        if isinstance(value, int | float)
-    )
     return f"""# {name}
 
 A model that writes by insertion, trained with [anyorder](https://pypi.org/project/anyorder) {__version__}.
@@ -123,14 +140,20 @@ A model that writes by insertion, trained with [anyorder](https://pypi.org/proje
 - size: {parameters / 1e6:.1f} M parameters, width {recipe.model.width}, {recipe.model.encoder_layers} + \
 {recipe.model.decoder_layers} layers
 
-| dev | |
-|---|---|
-{rows}
+{_score_table(trained.scores)}
 ```python
 import anyorder
 model = anyorder.load("{name}")
 ```
 """
+
+
+def _score_table(scores: Mapping[str, Any]) -> str:
+    numbers = {key: value for key, value in scores.items() if isinstance(value, int | float)}
+    if not numbers:
+        return "These weights were not validated.\n"
+    rows = "".join(f"| {key} | {value:.4g} |\n" for key, value in numbers.items())
+    return f"| dev | |\n|---|---|\n{rows}"
 
 
 # --- the state to go on training ---
@@ -155,9 +178,10 @@ class Checkpoint:
         """Everything else that the loop needs."""
         path = self.folder / PROGRESS_FILE
         try:
-            return dict(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path}: not readable: {error}") from None
+            values = _read_versioned(path, what="the progress of a training")
+        except OSError as error:
+            raise UserError(f"{path}: can't be read: {error.strerror}") from None
+        return {name: value for name, value in values.items() if name != "format"}
 
 
 def save_checkpoint(
@@ -171,7 +195,7 @@ def save_checkpoint(
     try:
         write_file(unfinished / MODEL_FILE, tensors_to_bytes(weights))
         write_file(unfinished / OPTIMIZER_FILE, tensors_to_bytes(optimizer))
-        write_file(unfinished / PROGRESS_FILE, json.dumps(progress, indent=2).encode())
+        write_file(unfinished / PROGRESS_FILE, json.dumps({"format": FORMAT, **progress}, indent=2).encode())
         shutil.rmtree(final, ignore_errors=True)
         unfinished.rename(final)
     finally:

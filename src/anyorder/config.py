@@ -111,7 +111,7 @@ class Search(Section):
     bootstrap_steps: int = Field(
         6000, ge=0, description="updates in the bootstrap order; 0: search from the start"
     )
-    refresh: int = Field(2, ge=0, description="epochs that orders are kept for; 0: search at every update")
+    refresh: int = Field(4, ge=0, description="epochs that orders are kept for; 0: search at every update")
     learn_from: Literal["one", "all"] = Field("one", description="one of a target's orders an update, or all")
     weights: Literal["uniform", "posterior", "best"] = Field(
         "posterior", description="how much an order counts: alike, by its probability, or only the best"

@@ -1,21 +1,11 @@
-"""A split as memory-mapped arrays of tokens.
-
-A split is tokenised once and kept in the cache under a key of everything that it depends on, contents of the
-files included: a change of data, text rules or vocabulary makes a new entry, never a stale one.
-"""
+"""A split as memory-mapped arrays of tokens, made once and then kept in the cache."""
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
 import json
-import os
-import shutil
-import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -24,18 +14,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from anyorder import reading
-from anyorder.config import Recipe, Splits, Text
+from anyorder import cache, reading
+from anyorder.config import Recipe, Splits
 from anyorder.errors import UserError
+from anyorder.files import published, write_array
+from anyorder.orders import common_words
 from anyorder.reading import Fault, Features, File, Files, Pair
 from anyorder.tokens import UNK, SideName, Tokenizer, Tokens
 
 Progress = Callable[[int, int], None]  # lines done, lines in all
 
-_FORMAT = 1  # of the cache; a change of it leaves older entries alone
 _CHUNK = 4096  # lines tokenised at once
-# Packages whose next version may split words otherwise.
-_SPLITTING_PACKAGES = {"moses": ["sacremoses"], "mecab": ["mecab-python3", "ipadic"], "spaces": []}
 
 
 @dataclass(frozen=True)
@@ -69,6 +58,7 @@ class Corpus:
     pieces: Ragged  # tokens of each word of each target
     lines: npt.NDArray[np.int64]  # of each pair in its file, from 1
     skipped: dict[str, int]  # reason → pairs left out for it
+    common_words: frozenset[str]  # the frequent half of the targets' running words
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -93,14 +83,13 @@ def train_tokenizer(recipe: Recipe, *, progress: Progress | None = None) -> Toke
     """Learn the vocabulary of the recipe's training text, or fetch it from the cache."""
     files = reading.split_files(recipe, "train")
     texts = {name: file for name, file in files.items() if name != "features"}
-    folder = _cache(recipe) / "tokenizers" / _key(files=texts, settings=_text_settings(recipe.text))
+    folder = cache.entry(recipe, "tokenizers", files=texts)
     if not folder.exists():
         tokenizer = _learn(recipe, files, progress=progress)
-        with _published(folder) as unfinished:
+        with published(folder, key=cache.KEY) as unfinished:
             tokenizer.save(unfinished)
-            (unfinished / "target_size.json").write_text(json.dumps(tokenizer.target_size))
-    target_size = json.loads((folder / "target_size.json").read_text())
-    return Tokenizer.load(folder, recipe.text, target_size)
+            _save_json(unfinished, "target_size", tokenizer.target_size)
+    return Tokenizer.load(folder, recipe.text, _load_json(folder, "target_size"))
 
 
 def load_split(
@@ -108,22 +97,21 @@ def load_split(
 ) -> Corpus:
     """Tokenise a split, or open what the cache has of it.
 
-    Empty, over-long and wrongly encoded lines of train and dev are refused or skipped as data.bad_lines says.
+    Empty, over-long and unreadable lines of train and dev are refused or skipped as data.bad_lines says.
     The test split is kept whole, because scores are over all of its lines.
     """
     files = reading.split_files(recipe, split)
-    settings = {
-        **_text_settings(recipe.text),
+    settings: dict[str, object] = {
         "tokenizer": tokenizer.to_json(),
         "target_size": tokenizer.target_size,
         "max_length": recipe.data.max_length,
         "bad_lines": recipe.data.bad_lines,
         "keep_all": split == "test",
     }
-    folder = _cache(recipe) / "corpora" / _key(files=files, settings=settings)
+    folder = cache.entry(recipe, "corpora", files=files, settings=settings)
     if not folder.exists():
         tokenised = _tokenise(recipe, split, files, tokenizer, progress=progress)
-        with _published(folder) as unfinished:
+        with published(folder, key=cache.KEY) as unfinished:
             tokenised.save(unfinished)
     return _open_corpus(folder, features=files.get("features"))
 
@@ -184,8 +172,8 @@ class _Growing:
         self._offsets.append(len(self._values))
 
     def save(self, folder: Path, name: str) -> None:
-        np.save(folder / f"{name}.values.npy", np.asarray(self._values, dtype=np.int32))
-        np.save(folder / f"{name}.offsets.npy", np.asarray(self._offsets, dtype=np.int64))
+        _save_array(folder, f"{name}.values", np.asarray(self._values, dtype=np.int32))
+        _save_array(folder, f"{name}.offsets", np.asarray(self._offsets, dtype=np.int64))
 
 
 class _Tokenised:
@@ -194,6 +182,7 @@ class _Tokenised:
     def __init__(self) -> None:
         self.source, self.target, self.pieces = _Growing(), _Growing(), _Growing()
         self.lines = array("q")
+        self.target_words: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.first_fault: Fault | None = None
 
@@ -202,6 +191,7 @@ class _Tokenised:
             self.source.append(source.ids)
         self.target.append(target.ids)
         self.pieces.append(target.pieces)
+        self.target_words.update(target.words)
         self.lines.append(line)
 
     def skip(self, fault: Fault) -> None:
@@ -212,18 +202,21 @@ class _Tokenised:
         self.source.save(folder, "source")
         self.target.save(folder, "target")
         self.pieces.save(folder, "pieces")
-        np.save(folder / "lines.npy", np.asarray(self.lines, dtype=np.int64))
-        (folder / "skipped.json").write_text(json.dumps(self.skipped))
+        _save_array(folder, "lines", np.asarray(self.lines, dtype=np.int64))
+        _save_json(folder, "skipped", self.skipped)
+        _save_json(folder, "common_words", sorted(common_words(self.target_words)))
 
 
 def _tokenise(
     recipe: Recipe, split: Splits, files: Files, tokenizer: Tokenizer, *, progress: Progress | None
 ) -> _Tokenised:
     total = reading.count_pairs(files)
+    if "features" in files:
+        reading.check_features(files["features"])
     limit = None if split == "test" else recipe.data.max_length
     tokenised = _Tokenised()
     done = 0
-    for chunk in reading.read_chunks(files, size=_CHUNK):
+    for chunk in reading.in_chunks(reading.read_pairs(files), size=_CHUNK):
         _tokenise_chunk(chunk, files, tokenizer, limit=limit, into=tokenised)
         done += len(chunk)
         if progress is not None:
@@ -272,55 +265,16 @@ def _length_fault(
     return None
 
 
-# The cache
+# Folders of the cache
 
 
-def _cache(recipe: Recipe) -> Path:
-    if recipe.data.cache is not None:
-        return recipe.path(recipe.data.cache)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "anyorder"
+def _save_array(folder: Path, name: str, values: npt.NDArray[Any]) -> None:
+    with (folder / f"{name}.npy").open("wb") as file:
+        write_array(file, values)
 
 
-def _key(*, files: Files, settings: dict[str, object]) -> str:
-    """A name for all that an entry depends on."""
-    contents = {name: reading.content_digest(file) for name, file in files.items()}
-    parts = json.dumps([_FORMAT, contents, settings], sort_keys=True)
-    return hashlib.sha256(parts.encode()).hexdigest()
-
-
-def _text_settings(text: Text) -> dict[str, object]:
-    """How text becomes words and tokens, the versions of the packages that split it included."""
-    packages = {name for side in (text.source, text.target) for name in _SPLITTING_PACKAGES[side.split]}
-    return {"text": text.model_dump(), **{name: _version(name) for name in packages}}
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""  # its absence is answered when the first line is split
-
-
-@contextmanager
-def _published(folder: Path) -> Iterator[Path]:
-    """A folder to fill, which takes its real name only when it is complete.
-
-    Where another process was faster its entry stands: equal keys mean equal content.
-    """
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
-    except OSError as error:
-        raise UserError(f"{folder.parent}: {error.strerror}; data.cache must be a writable folder") from None
-    try:
-        yield unfinished
-        try:
-            unfinished.rename(folder)
-        except OSError:
-            if not folder.exists():
-                raise
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+def _save_json(folder: Path, name: str, value: object) -> None:
+    (folder / f"{name}.json").write_text(json.dumps(value))
 
 
 def _open_corpus(folder: Path, *, features: File | None) -> Corpus:
@@ -336,7 +290,8 @@ def _open_corpus(folder: Path, *, features: File | None) -> Corpus:
         target=_open_ragged(folder, "target"),
         pieces=_open_ragged(folder, "pieces"),
         lines=lines,
-        skipped=json.loads((folder / "skipped.json").read_text()),
+        skipped=_load_json(folder, "skipped"),
+        common_words=frozenset(_load_json(folder, "common_words")),
     )
 
 
@@ -346,3 +301,7 @@ def _open_ragged(folder: Path, name: str) -> Ragged:
 
 def _mapped(folder: Path, name: str) -> npt.NDArray[Any]:
     return np.load(folder / f"{name}.npy", mmap_mode="r")
+
+
+def _load_json(folder: Path, name: str) -> Any:  # noqa: ANN401 (whatever was saved)
+    return json.loads((folder / f"{name}.json").read_text())

@@ -18,7 +18,7 @@ from rich.console import Console
 from anyorder.config import Recipe, load_recipe
 from anyorder.generate import Output, Writer
 from anyorder.metrics import bleu, exact
-from anyorder.page import Replay, Writing, write_page
+from anyorder.page import Rendition, Replay, write_page
 from anyorder.pictures import Scenes, draw_scenes, patches
 from anyorder.trace import draw
 from anyorder.train import Listener, train
@@ -135,8 +135,8 @@ def _write_replays(page: Path, held_out: Scenes, described: Sequence[Described])
         Replay(
             picture=held_out.pictures[number],
             reference=held_out.captions[number],
-            writings=[
-                Writing(
+            renditions=[
+                Rendition(
                     order=ORDERS[one.order],
                     steps=one.outputs[number].steps,
                     score=one.outputs[number].score,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,17 +17,21 @@ from anyorder import config
 from anyorder.batch import Example, collate
 from anyorder.beam import Hypothesis
 from anyorder.checkpoint import Trained, load_trained
+from anyorder.decode import decode_all
 from anyorder.errors import UserError
 from anyorder.loss import score_steps
-from anyorder.orders import Line, prepare_order
+from anyorder.orders import Line, prepare_order, spread
+from anyorder.own_order import checked_slots
 from anyorder.processes import pick_device
 from anyorder.replay import Step, steps
 from anyorder.tokens import Tokenizer
-from anyorder.validate import decode_all
 
 Source = str | NDArray[np.generic]  # a line of text, or feature vectors, (vectors, width)
+# By name, as a recipe's [order], or given: for each target, slots over its words, counted from 1.
+TargetOrder = str | config.Order | Sequence[Sequence[int]]
 
 AT_ONCE = 64  # lines decoded or scored together
+SHOWN = 40  # characters of a wrong value, in messages
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ class Writer:
         **options: Any,  # noqa: ANN401
     ) -> Iterator[list[Output]]:
         """Like `generate`, but source by source, as they come."""
+        _refuse_bare_text(sources, name="sources")
         settings = self.settings(**options)
         waiting, line = iter(sources), 0
         while chunk := list(islice(waiting, at_once)):
@@ -101,12 +107,14 @@ class Writer:
 
     def settings(self, **options: Any) -> config.Decode:  # noqa: ANN401
         """The recipe's [decode] with some keys changed; more outputs asked for than beams widen the beam."""
+        recipe = self.trained.recipe.decode
         given = {key: value for key, value in options.items() if value is not None}
+        values = {**recipe.model_dump(), **given}
         if "n_best" in given and "beam" not in given:
-            given["beam"] = max(given["n_best"], self.trained.recipe.decode.beam)
-        return config.checked(
-            config.Decode, {**self.trained.recipe.decode.model_dump(), **given}, origin="decode"
-        )
+            # Only what has been checked can be compared, and a beam this wide finds no fault with any number.
+            n_best = config.checked(config.Decode, {**values, "beam": sys.maxsize}, origin="decode").n_best
+            values["beam"] = max(n_best, recipe.beam)
+        return config.checked(config.Decode, values, origin="decode")
 
     def answer(
         self, sources: Sequence[Source], *, settings: config.Decode, first_line: int = 0
@@ -132,14 +140,15 @@ class Writer:
         sources: Sequence[Source],
         targets: Sequence[str],
         *,
-        order: str | config.Order = "l2r",
+        order: TargetOrder = "l2r",
         seed: int = 1,
     ) -> list[Score]:
-        """log p of each target, written in the given order; order: a name, or an [order] section."""
+        """log p of each target, written in the given order; the seed is for random ones."""
+        _refuse_bare_text(sources, name="sources")
+        _refuse_bare_text(targets, name="targets")
         if len(sources) != len(targets):
             raise UserError(f"{len(sources)} sources but {len(targets)} targets: they go in pairs")
-        section = config.Order(name=order) if isinstance(order, str) else order
-        examples = self._examples(sources, targets, section, seed)
+        examples = self._examples(sources, targets, order=order, seed=seed)
         scores: list[Score] = []
         for start in range(0, len(examples), AT_ONCE):
             part = examples[start : start + AT_ONCE]
@@ -153,18 +162,27 @@ class Writer:
         return scores
 
     def _examples(
-        self, sources: Sequence[Source], targets: Sequence[str], order: config.Order, seed: int
+        self, sources: Sequence[Source], targets: Sequence[str], *, order: TargetOrder, seed: int
     ) -> list[Example]:
         encoded = self.tokenizer.encode_all(list(targets), "target")
-        orderer = prepare_order(
-            order, split="test", common=self.trained.common_words, normalise=self.tokenizer.normalised
-        )
         lines = [Line(number, tokens.words, tokens.pieces) for number, tokens in enumerate(encoded, start=1)]
-        orders = orderer.slots(lines, generator=np.random.default_rng(seed))
+        if isinstance(order, str | config.Order):
+            orders = self._made_orders(lines, order, seed=seed)
+        else:
+            orders = _given_orders(lines, order)
         return [
             Example(source, np.array(tokens.ids, dtype=np.int32), np.array(slots, dtype=np.int32))
             for source, tokens, slots in zip(self._encoded(sources), encoded, orders, strict=True)
         ]
+
+    def _made_orders(self, lines: list[Line], order: str | config.Order, *, seed: int) -> Iterator[list[int]]:
+        orderer = prepare_order(
+            config.Order(name=order) if isinstance(order, str) else order,
+            split="test",
+            common=self.trained.common_words,
+            normalise=self.tokenizer.normalised,
+        )
+        return orderer.slots(lines, generator=np.random.default_rng(seed))
 
     def _encoded(self, sources: Sequence[Source]) -> list[NDArray[np.generic]]:
         """Token ids or feature vectors, whichever this model reads."""
@@ -193,6 +211,21 @@ class Writer:
             word_scores=hypothesis.word_scores,
             gap_scores=hypothesis.gap_scores,
         )
+
+
+def _given_orders(lines: list[Line], orders: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Token slots from a person's word slots."""
+    if len(orders) != len(lines):
+        raise UserError(f"{len(orders)} orders but {len(lines)} targets: each target has its own")
+    for line, given in zip(lines, orders, strict=True):
+        slots = checked_slots(given, length=len(line.words), where=f"order {line.number}")
+        yield spread(slots, pieces=line.pieces)
+
+
+def _refuse_bare_text(texts: object, *, name: str) -> None:
+    """A string is a sequence too, of its characters, and that is never what is meant."""
+    if isinstance(texts, str):
+        raise UserError(f"{name}: one string given, must be a list of them, e.g. [{texts[:SHOWN]!r}]")
 
 
 def _text(source: Source) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from anyorder.config import Order, Splits
 from anyorder.errors import UserError
+from anyorder.files import make_folder, published_file, write_array
 from anyorder.own_order import OrderFile, OrderFunction
 from anyorder.syntax import ConlluFile, SpacyParser, depths
 
@@ -103,7 +103,7 @@ class Line:
     """A target that is to be ordered."""
 
     number: int  # in its split's file, counted from 1
-    words: Sequence[str]
+    words: Sequence[str]  # orders over tokens do without
     pieces: Sequence[int]  # tokens of each word
 
     @property
@@ -204,11 +204,10 @@ def order_split(orderer: Orderer, *, folder: Path, lines: Iterable[Line]) -> NDA
     path = folder / f"order-{orderer.fingerprint}.npy"
     if not path.exists():
         slots = np.fromiter(chain.from_iterable(orderer.slots(lines)), dtype=np.int32)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         # Several processes may get here at once: each writes its own file, whole or not at all.
-        unfinished = path.with_suffix(f".{os.getpid()}.npy")
-        np.save(unfinished, slots)
-        unfinished.replace(path)
+        with published_file(path) as file:
+            write_array(file, slots)
     mapped: NDArray[np.int32] = np.load(path, mmap_mode="r")
     return mapped
 

@@ -68,7 +68,7 @@ class OrderFunction:
         where = f"order {self.name}, {self.split} line {line}"
         try:
             given = self._function(list(words))
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a function that exits would end the command without a word
             raise UserError(f"{where}: the function raised {_named(error)}") from error
         return checked_slots(given, length=len(words), where=where)
 
@@ -102,7 +102,7 @@ def _imported(module_name: str, *, order_name: str) -> ModuleType:
         sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # The module or a package around it is absent, not one that the module itself imports.
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise UserError(
@@ -118,7 +118,7 @@ def _is_whole_number(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _named(error: Exception) -> str:
+def _named(error: BaseException) -> str:
     message = _one_line(str(error))
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 

@@ -27,7 +27,7 @@ from anyorder.replay import Step, written_at
 
 
 @dataclass(frozen=True)
-class Writing:
+class Rendition:
     """One way in which a sentence was written."""
 
     order: str  # as people call it, e.g. "rare words first"
@@ -40,7 +40,7 @@ class Writing:
 class Replay:
     """Something that was read, a text or a picture or both, and the ways in which it was written about."""
 
-    writings: Sequence[Writing]
+    renditions: Sequence[Rendition]
     source: str = ""
     picture: NDArray[np.uint8] | None = None  # (height, width, 3)
     reference: str = ""
@@ -86,19 +86,19 @@ def _replay_data(replay: Replay) -> dict[str, Any]:
         "source": replay.source,
         "picture": None if replay.picture is None else _data_uri(replay.picture),
         "reference": replay.reference,
-        "writings": [_writing_data(writing) for writing in replay.writings],
+        "renditions": [_rendition_data(rendition) for rendition in replay.renditions],
     }
 
 
-def _writing_data(writing: Writing) -> dict[str, Any]:
+def _rendition_data(rendition: Rendition) -> dict[str, Any]:
     """The finished sentence with the step of every word: all the canvases in between follow from these."""
     return {
-        "order": writing.order,
-        "score": _known(writing.score),
-        "equalsReference": writing.equals_reference,
-        "words": list(writing.steps[-1].canvas) if writing.steps else [],
-        "writtenAt": written_at(writing.steps),
-        "probabilities": [_known(math.exp(step.log_prob)) for step in writing.steps],
+        "order": rendition.order,
+        "score": _known(rendition.score),
+        "equalsReference": rendition.equals_reference,
+        "words": list(rendition.steps[-1].canvas) if rendition.steps else [],
+        "writtenAt": written_at(rendition.steps),
+        "probabilities": [_known(math.exp(step.log_prob)) for step in rendition.steps],
     }
 
 

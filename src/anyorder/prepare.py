@@ -5,10 +5,8 @@ Everything is cached by content, so that preparing twice costs no more than look
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,17 +14,9 @@ from numpy.typing import NDArray
 from anyorder.batch import Example
 from anyorder.config import Recipe, Splits
 from anyorder.corpus import Corpus, load_split, train_tokenizer
-from anyorder.files import write_file
 from anyorder.model import Shape
-from anyorder.orders import (
-    Line,
-    common_words,
-    count_words,
-    order_split,
-    prepare_order,
-    random_slots,
-)
-from anyorder.reading import Features, Pair, raw_pairs
+from anyorder.orders import Line, order_split, prepare_order, random_slots
+from anyorder.reading import Features, in_chunks, stream_pairs
 from anyorder.tokens import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # what, lines done, lines in all
@@ -39,6 +29,12 @@ class Dataset:
 
     corpus: Corpus
     slots: NDArray[np.int32] | None  # of all targets, one after the other; None: drawn at each look
+    order: str  # changes with whatever may change the slots
+
+    @property
+    def key(self) -> str:
+        """Of all that is learned from it: the pairs and their orders."""
+        return f"{self.corpus.key}-{self.order}"
 
     def __len__(self) -> int:
         return len(self.corpus)
@@ -78,7 +74,6 @@ def prepare(recipe: Recipe, *, progress: Progress | None = None) -> Prepared:
     tokenizer = train_tokenizer(recipe, progress=told("learning the vocabulary"))
     train = load_split(recipe, "train", tokenizer, progress=told("tokenising train"))
     dev = load_split(recipe, "dev", tokenizer, progress=told("tokenising dev"))
-    common = _common_words(recipe, train, tokenizer)
     return Prepared(
         tokenizer=tokenizer,
         shape=Shape(
@@ -86,9 +81,9 @@ def prepare(recipe: Recipe, *, progress: Progress | None = None) -> Prepared:
             target_vocabulary=tokenizer.target_size,
             features=train.source.grid.shape[2] if isinstance(train.source, Features) else 0,
         ),
-        common_words=common,
-        train=_ordered(recipe, "train", train, tokenizer, common, progress),
-        dev=_ordered(recipe, "dev", dev, tokenizer, common, progress),
+        common_words=train.common_words,
+        train=_ordered(recipe, "train", train, tokenizer, train.common_words, progress),
+        dev=_ordered(recipe, "dev", dev, tokenizer, train.common_words, progress),
     )
 
 
@@ -104,34 +99,29 @@ def _ordered(
         recipe.fixed_order, split=split, common=common, locate=recipe.path, normalise=tokenizer.normalised
     )
     if orderer.random:
-        return Dataset(corpus, slots=None)
+        return Dataset(corpus, slots=None, order=orderer.fingerprint)
 
     def lines() -> Iterator[Line]:
-        for done, line in enumerate(_lines(recipe, split, corpus, tokenizer), start=1):
+        over_words = orderer.level == "words"
+        found = _split_lines(recipe, split, corpus, tokenizer) if over_words else _unsplit_lines(corpus)
+        for done, line in enumerate(found, start=1):
             yield line
             if progress is not None and (done % CHUNK == 0 or done == len(corpus)):
                 progress(f"ordering {split}", done, len(corpus))
 
-    return Dataset(corpus, slots=order_split(orderer, folder=corpus.folder, lines=lines()))
+    slots = order_split(orderer, folder=corpus.folder, lines=lines())
+    return Dataset(corpus, slots=slots, order=orderer.fingerprint)
 
 
-def _lines(recipe: Recipe, split: Splits, corpus: Corpus, tokenizer: Tokenizer) -> Iterator[Line]:
-    """The words of each kept target: orders look at words, and the token arrays hold only ids."""
-    for chunk in _chunks(raw_pairs(recipe, split, lines=set(corpus.lines.tolist()))):
+def _unsplit_lines(corpus: Corpus) -> Iterator[Line]:
+    """All that orders over tokens go by, without a look at the text."""
+    for index, number in enumerate(corpus.lines):
+        yield Line(number=int(number), words=(), pieces=corpus.pieces[index].tolist())
+
+
+def _split_lines(recipe: Recipe, split: Splits, corpus: Corpus, tokenizer: Tokenizer) -> Iterator[Line]:
+    """With the words of each kept target, from its text: the token arrays hold only ids."""
+    for chunk in in_chunks(stream_pairs(recipe, split, lines=corpus.lines), size=CHUNK):
         encoded = tokenizer.encode_all([pair.target for pair in chunk], "target")
         for pair, tokens in zip(chunk, encoded, strict=True):
             yield Line(number=pair.line, words=tokens.words, pieces=tokens.pieces)
-
-
-def _chunks(pairs: list[Pair]) -> Iterator[list[Pair]]:
-    return (pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK))
-
-
-def _common_words(recipe: Recipe, train: Corpus, tokenizer: Tokenizer) -> frozenset[str]:
-    """The frequent half of the training targets' running words, kept beside their tokens."""
-    path: Path = train.folder / "common-words.json"
-    if path.exists():
-        return frozenset(json.loads(path.read_text(encoding="utf-8")))
-    common = common_words(count_words(line.words for line in _lines(recipe, "train", train, tokenizer)))
-    write_file(path, json.dumps(sorted(common), ensure_ascii=False).encode())
-    return common

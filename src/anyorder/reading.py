@@ -11,12 +11,13 @@ import hashlib
 import json
 import lzma
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,9 @@ from anyorder.tokens import SideName
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SHOWN_CHARACTERS = 60  # of a wrong value, in messages
 _JSON_SHAPE = '{"source": ..., "target": ...}'
+_NUMBERS_CHECKED_AT_ONCE = 2**22  # of features, which may be larger than the memory
+
+AnyEntry = TypeVar("AnyEntry")
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,11 @@ class File:
 
     path: Path
     key: str = ""  # e.g. data.train.source; empty: not from a recipe
+
+    @property
+    def packing(self) -> str:
+        """How its text is unpacked: .gz, .xz, or empty for what is read as it is."""
+        return self.path.suffix if self.path.suffix in (".gz", ".xz") else ""
 
     def complaint(self, text: str) -> UserError:
         """An error about the file as a whole."""
@@ -105,17 +114,22 @@ def read_lines(path: Path, *, key: str = "") -> Iterator[tuple[int, str]]:
 
 def raw_pairs(recipe: Recipe, split: Splits, *, lines: Collection[int] | None = None) -> list[Pair]:
     """Text of a split's pairs, or only of those at the given lines, e.g. the `lines` of its corpus."""
-    wanted = None if lines is None else {int(line) for line in lines}
+    return list(stream_pairs(recipe, split, lines=lines))
+
+
+def stream_pairs(recipe: Recipe, split: Splits, *, lines: Collection[int] | None = None) -> Iterator[Pair]:
+    """Like `raw_pairs`, but pair by pair, for text that may be larger than the memory."""
     files = split_files(recipe, split)
-    count_pairs(files)  # files that don't go together would give wrong pairs
-    pairs = []
+    total = count_pairs(files)  # also because files that don't go together would give wrong pairs
+    wanted = np.full(total + 1, lines is None)  # a byte a line, counted from 1
+    if lines is not None:
+        wanted[np.fromiter(lines, dtype=np.int64)] = True
     for entry in read_pairs(files):
-        if wanted is not None and entry.line not in wanted:
+        if not wanted[entry.line]:
             continue
         if isinstance(entry, Fault):
             raise UserError(str(entry))
-        pairs.append(entry)
-    return pairs
+        yield entry
 
 
 def split_files(recipe: Recipe, split: Splits) -> Files:
@@ -132,10 +146,7 @@ def split_files(recipe: Recipe, split: Splits) -> Files:
 
 def count_pairs(files: Files) -> int:
     """Lines of a split; files that don't go together are refused."""
-    counts = {
-        name: len(open_features(file)) if name == "features" else sum(1 for _ in _byte_lines(file))
-        for name, file in files.items()
-    }
+    counts = {name: _count_lines(name, file) for name, file in files.items()}
     if len(set(counts.values())) > 1:
         (one, count), (other, other_count) = counts.items()
         raise UserError(
@@ -146,7 +157,7 @@ def count_pairs(files: Files) -> int:
 
 
 def read_pairs(files: Files) -> Iterator[Pair | Fault]:
-    """A split's pairs in order; a pair with an unreadable side is a fault.
+    """A split's pairs in order; a line or a side of it that can't be read makes a fault.
 
     The files are taken to have as many lines, which `count_pairs` checks.
     """
@@ -163,10 +174,10 @@ def read_pairs(files: Files) -> Iterator[Pair | Fault]:
             yield Pair(line=line, source=source, target=target)
 
 
-def read_chunks(files: Files, *, size: int) -> Iterator[list[Pair | Fault]]:
-    """A split's pairs, so many at a time."""
-    entries = read_pairs(files)
-    while chunk := list(islice(entries, size)):
+def in_chunks(entries: Iterable[AnyEntry], *, size: int) -> Iterator[list[AnyEntry]]:
+    """So many at a time; the last chunk holds what is left."""
+    waiting = iter(entries)
+    while chunk := list(islice(waiting, size)):
         yield chunk
 
 
@@ -179,7 +190,7 @@ def side_fault(files: Files, side: SideName, *, line: int, reason: str, detail: 
 
 
 def open_features(file: File) -> npt.NDArray[Any]:
-    """Vectors of all lines, (lines, vectors, width), mapped from the file."""
+    """Vectors of all lines, (lines, vectors, width), mapped from the file; their values aren't looked at."""
     with _complaints(file):
         try:
             grid = np.load(file.path, mmap_mode="r")
@@ -187,9 +198,24 @@ def open_features(file: File) -> npt.NDArray[Any]:
             raise file.complaint("not an .npy file of numbers") from None
     if not isinstance(grid, np.ndarray):
         raise file.complaint("holds several arrays; allowed: one, of shape (lines, vectors, width)")
-    if grid.ndim != 3:
-        raise file.complaint(f"has shape {grid.shape}; allowed: (lines, vectors, width)")
+    if grid.dtype.kind not in "fiu":
+        raise file.complaint(f"holds values of type {grid.dtype.name}; allowed: real numbers")
+    if grid.ndim != 3 or 0 in grid.shape[1:]:
+        raise file.complaint(f"has shape {grid.shape}; allowed: (lines, vectors, width), the last two from 1")
     return grid
+
+
+def check_features(file: File) -> None:
+    """Refuse vectors that hold anything but finite numbers, which takes reading all of them."""
+    grid = open_features(file)
+    rows = max(1, _NUMBERS_CHECKED_AT_ONCE // (grid.shape[1] * grid.shape[2]))
+    for start in range(0, len(grid), rows):
+        finite = np.isfinite(grid[start : start + rows]).all(axis=2)  # (rows, vectors)
+        if not finite.all():
+            row, vector = np.argwhere(~finite)[0]
+            raise file.complaint(
+                f"vector {vector + 1} of line {start + row + 1} isn't finite; allowed: no nan or inf"
+            )
 
 
 def content_digest(file: File) -> str:
@@ -211,59 +237,88 @@ def _complaints(file: File) -> Iterator[None]:
         raise file.complaint(error.strerror or str(error)) from None
 
 
-def _open(path: Path) -> IO[bytes]:
-    match path.suffix:
+def _open(file: File) -> IO[bytes]:
+    match file.packing:
         case ".gz":
-            return cast(IO[bytes], gzip.open(path, "rb"))
+            return cast(IO[bytes], gzip.open(file.path, "rb"))
         case ".xz":
-            return cast(IO[bytes], lzma.open(path, "rb"))
+            return cast(IO[bytes], lzma.open(file.path, "rb"))
         case _:
-            return path.open("rb")
+            return file.path.open("rb")
 
 
 def _byte_lines(file: File) -> Iterator[bytes]:
-    with _complaints(file), _open(file.path) as lines:
+    with _complaints(file), _open(file) as lines:
         yield from lines
 
 
+def _count_lines(name: str, file: File) -> int:
+    match name:
+        case "features":
+            return len(open_features(file))
+        case "jsonl":
+            return sum(1 for _ in _without_blank_end(_byte_lines(file)))
+        case _:
+            return sum(1 for _ in _byte_lines(file))
+
+
+def _without_blank_end(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Lines up to the last one that isn't blank: editors and scripts like to add some."""
+    blank: list[bytes] = []
+    for line in lines:
+        if line.isspace():
+            blank.append(line)
+        else:
+            yield from blank
+            blank.clear()
+            yield line
+
+
 def _texts(file: File) -> Iterator[str | Fault]:
+    return _decoded(_byte_lines(file), path=file.path)
+
+
+def _decoded(lines: Iterable[bytes], *, path: Path) -> Iterator[str | Fault]:
     """Each line's text, or what is wrong with its encoding."""
-    for number, line in enumerate(_byte_lines(file), start=1):
+    for number, line in enumerate(lines, start=1):
         if number == 1:
             line = line.removeprefix(_BYTE_ORDER_MARK)
         try:
             yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
         except UnicodeDecodeError as error:
             detail = f"byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line"
-            yield Fault(path=file.path, line=number, reason="not valid UTF-8", detail=detail)
+            yield Fault(path=path, line=number, reason="not valid UTF-8", detail=detail)
 
 
 def _json_pairs(file: File) -> Iterator[Pair | Fault]:
-    """Pairs of a JSONL file; a line of another shape is refused at once, because then the file is wrong."""
-    for line, text in enumerate(_texts(file), start=1):
-        if isinstance(text, Fault):
-            yield text
-            continue
-        where = f"{file.path}:{line}"
-        try:
-            value = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from None
-        if not isinstance(value, dict):
-            raise UserError(f"{where}: must be {_JSON_SHAPE}")
-        yield Pair(
-            line=line,
-            source=_string(value, "source", where=where),
-            target=_string(value, "target", where=where),
-        )
+    lines = _without_blank_end(_byte_lines(file))
+    for number, text in enumerate(_decoded(lines, path=file.path), start=1):
+        yield text if isinstance(text, Fault) else _json_pair(text, path=file.path, line=number)
 
 
-def _string(value: dict[str, object], name: str, *, where: str) -> str:
-    if name not in value:
-        raise UserError(f'{where}: no "{name}"; allowed: {_JSON_SHAPE}')
-    given = value[name]
-    if not isinstance(given, str):
-        raise UserError(f'{where}: "{name}" is {json.dumps(given)[:_SHOWN_CHARACTERS]}; must be a string')
-    if not given.isascii() and any("\ud800" <= character <= "\udfff" for character in given):
-        raise UserError(f'{where}: "{name}" holds half of a surrogate pair, which is no character')
-    return given
+def _json_pair(text: str, *, path: Path, line: int) -> Pair | Fault:
+    fault = partial(Fault, path=path, line=line)
+    if not text.strip():
+        return fault(reason="empty line")
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        return fault(reason="not valid JSON", detail=f"{error.msg} at column {error.colno}")
+    except (ValueError, RecursionError) as error:  # thousands of digits in a number, of brackets in brackets
+        return fault(reason="not valid JSON", detail=str(error))
+    if not isinstance(value, dict):
+        return fault(reason="no JSON object", detail=f"allowed: {_JSON_SHAPE}")
+    for side in get_args(SideName):
+        if side not in value:
+            return fault(reason=f'no "{side}"', detail=f"allowed: {_JSON_SHAPE}")
+        if not isinstance(value[side], str):
+            given = json.dumps(value[side])[:_SHOWN_CHARACTERS]
+            return fault(reason=f'"{side}" is no string', detail=f"given: {given}")
+        if _has_half_characters(value[side]):
+            return fault(reason=f'"{side}" holds half of a surrogate pair', detail="which is no character")
+    return Pair(line=line, source=value["source"], target=value["target"])
+
+
+def _has_half_characters(text: str) -> bool:
+    """Whether JSON's escapes have made what UTF-8 can't hold."""
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)

@@ -17,8 +17,10 @@ from pydantic.fields import FieldInfo
 
 from anyorder import config
 
+Size = Literal["tiny", "small", "base"]
+
 # What differs from the defaults, which are the paper's, by size of machine and data.
-SIZES: dict[str, dict[str, dict[str, Any]]] = {
+SIZES: dict[Size, dict[str, dict[str, Any]]] = {
     "tiny": {
         "model": {
             "width": 128,
@@ -29,6 +31,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
             "dropout": 0.2,
         },
         "train": {"steps": 4000, "batch_tokens": 3000, "lr": 2e-3, "warmup": 400, "validate_every": 500},
+        "search": {"bootstrap_steps": 1000},
         "text": {"vocabulary": 4000},
     },
     "small": {
@@ -41,11 +44,29 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
             "dropout": 0.2,
         },
         "train": {"steps": 20_000, "batch_tokens": 6000, "lr": 1e-3, "warmup": 1000, "validate_every": 1000},
+        "search": {"bootstrap_steps": 4000},
         "text": {"vocabulary": 8000},
     },
-    "base": {"model": {}, "train": {}, "text": {}},
+    "base": {"model": {}, "train": {}, "search": {}, "text": {}},
 }
 LEARNING = {"label_smoothing": 0.1, "select": "bleu", "patience": 8}
+DECODING = {"beam": 4}
+
+# The keys that one may want to change; those without a value are left out.
+SHOWN = {
+    "data": "root train dev test bad_lines max_length",
+    "text": "source target unit vocabulary",
+    "order": "name parser files",
+    "search": "beam bootstrap bootstrap_steps refresh learn_from weights",
+    "model": "width hidden heads encoder_layers decoder_layers dropout encoder_positions first share",
+    "train": "steps batch_tokens lr warmup label_smoothing seed precision validate_every select patience "
+    "average",
+    "decode": "search beam length_penalty max_ratio",
+}
+HEADER = """\
+# A recipe for anyorder: `anyorder train` reads it, and every key can be changed on the command
+# line, e.g. train.steps=1000. Keys that are not here have the defaults of the paper.
+"""
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 TYPES: dict[object, str] = {
     bool: "true or false",
@@ -55,78 +76,41 @@ TYPES: dict[object, str] = {
     Path: "path",
 }
 AS_IT_IS = "code"  # instead of a language: words are what blanks separate
+JAPANESE = "ja"  # which Moses can't split
 
 
 @dataclass(frozen=True)
-class Files:
-    """A user's pairs."""
+class Wishes:
+    """What a person wants of a recipe."""
 
-    train_source: Path
-    train_target: Path
-    dev_source: Path
-    dev_target: Path
+    splits: Mapping[config.Splits, config.SplitFiles]
+    source_language: str
+    target_language: str
+    order: config.Order
+    size: Size
 
 
-def recipe_text(files: Files, *, source_language: str, target_language: str, order: str, size: str) -> str:
+def recipe_text(wishes: Wishes) -> str:
     """TOML with every key that one may want to change, each explained."""
-    changed = SIZES[size]
-    words = AS_IT_IS in (source_language, target_language)
-    text: dict[str, Any] = {
-        **changed["text"],
-        "unit": "words" if words else "bpe",
-        "source": _side(source_language),
-        "target": _side(target_language),
+    by_size = SIZES[wishes.size]
+    words = AS_IT_IS in (wishes.source_language, wishes.target_language)
+    values: dict[str, dict[str, Any]] = {
+        "data": {split: _given(files) for split, files in wishes.splits.items()},
+        "text": {
+            **by_size["text"],
+            "unit": "words" if words else "bpe",
+            "source": _side(wishes.source_language),
+            "target": _side(wishes.target_language),
+        },
+        "order": _given(wishes.order),
+        "search": by_size["search"],
+        "model": by_size["model"],
+        "train": {**by_size["train"], **LEARNING},
+        "decode": DECODING,
     }
-    data = {
-        "train": {"source": str(files.train_source), "target": str(files.train_target)},
-        "dev": {"source": str(files.dev_source), "target": str(files.dev_target)},
-    }
-    parts = [
-        "# A recipe for anyorder: `anyorder train` reads it, and every key can be changed on the command",
-        "# line, e.g. train.steps=1000. Keys that are not here have the defaults of the paper.",
-        "",
-        _section("data", config.Data, data, show=("root", "train", "dev", "bad_lines", "max_length")),
-        _section("text", config.Text, text, show=("source", "target", "unit", "vocabulary")),
-        _section("order", config.Order, {"name": order}, show=("name",)),
-        _section(
-            "model",
-            config.Model,
-            changed["model"],
-            show=(
-                "width",
-                "hidden",
-                "heads",
-                "encoder_layers",
-                "decoder_layers",
-                "dropout",
-                "encoder_positions",
-                "first",
-                "share",
-            ),
-        ),
-        _section(
-            "train",
-            config.Train,
-            {**changed["train"], **LEARNING},
-            show=(
-                "steps",
-                "batch_tokens",
-                "lr",
-                "warmup",
-                "label_smoothing",
-                "seed",
-                "precision",
-                "validate_every",
-                "select",
-                "patience",
-                "average",
-            ),
-        ),
-        _section(
-            "decode", config.Decode, {"beam": 4}, show=("search", "beam", "length_penalty", "max_ratio")
-        ),
-    ]
-    return "\n".join(parts)
+    if wishes.order.name != "sao":
+        del values["search"]
+    return "\n".join([HEADER, *(_section(name, given) for name, given in values.items())])
 
 
 def reference() -> str:
@@ -195,16 +179,25 @@ def _allowed(field: FieldInfo) -> str:
 
 
 def _side(language: str) -> dict[str, str]:
-    return {"split": "spaces"} if language == AS_IT_IS else {"split": "moses", "language": language}
+    if language == AS_IT_IS:
+        return {"split": "spaces"}
+    return {"split": "mecab"} if language == JAPANESE else {"split": "moses", "language": language}
 
 
-def _section(
-    name: str, kind: type[config.Section], values: Mapping[str, Any], *, show: tuple[str, ...]
-) -> str:
+def _given(section: config.Section) -> dict[str, Any]:
+    """What differs from the defaults, as TOML has it."""
+    return section.model_dump(mode="json", exclude_defaults=True)
+
+
+def _section(name: str, values: Mapping[str, Any]) -> str:
+    kind = _section_of(config.Recipe.model_fields[name])
+    assert kind is not None, f"{name} is a section of recipes"
     lines = [f"[{name}]"]
-    for key in show:
+    for key in SHOWN[name].split():
         field = kind.model_fields[key]
-        value = values.get(key, field.default)
+        value = values.get(key, field.get_default(call_default_factory=True))
+        if value in (None, {}):
+            continue
         line = f"{key} = {_toml(value)}"
         lines.append(f"{line:<40}  # {field.description}" if field.description else line)
     return "\n".join(lines) + "\n"

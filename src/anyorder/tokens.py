@@ -1,4 +1,4 @@
-"""Text, words and token ids: one vocabulary for both sides.
+"""Words and token ids: one vocabulary for both sides.
 
 A line is split into words by its side's rules, and words become ids: byte-pair pieces, or whole words.
 `tokenizer.json` (Hugging Face's format) holds the vocabulary; the rules of splitting and the size of the
@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from anyorder.config import Side, Text
 from anyorder.errors import UserError
+from anyorder.words import splitter
 
 # The model's word head relies on this order: it scores the ids from EOD on, or from UNK on where another head
 # decides when to finish. So what is never predicted comes first, and UNK comes after EOD.
@@ -32,70 +32,6 @@ SideName = Literal["source", "target"]
 
 _END_OF_WORD = "</w>"
 _GOES_ON = "·"
-
-
-@dataclass(frozen=True)
-class Splitter:
-    """One side's way from text to words and back."""
-
-    split: Callable[[str], list[str]]
-    join: Callable[[Sequence[str]], str]
-
-
-@cache  # Moses' rules take long to make
-def splitter(side: Side) -> Splitter:
-    """The rules that a side of the recipe asks for."""
-    match side.split:
-        case "moses":
-            rules = _moses(side.language)
-        case "spaces":
-            rules = Splitter(split=str.split, join=" ".join)
-        case "mecab":
-            # The tagger is made at the first line: a model that only writes Japanese does without it.
-            rules = Splitter(split=lambda line: _mecab_tagger().parse(line).split(), join=_join_japanese)
-    if not side.lowercase:
-        return rules
-    # After splitting, because Moses tells abbreviations such as "Mr." by their capital.
-    return Splitter(split=lambda line: [word.lower() for word in rules.split(line)], join=rules.join)
-
-
-def _moses(language: str) -> Splitter:
-    import sacremoses  # slow to load, and of no use to a model of code or Japanese
-
-    normalizer = sacremoses.MosesPunctNormalizer(lang=language)
-    tokenizer = sacremoses.MosesTokenizer(lang=language)
-    detokenizer = sacremoses.MosesDetokenizer(lang=language)
-
-    def split(line: str) -> list[str]:
-        return tokenizer.tokenize(normalizer.normalize(line), escape=False)
-
-    def join(words: Sequence[str]) -> str:
-        try:
-            return detokenizer.detokenize(words, unescape=False)
-        except TypeError:  # a bug of sacremoses': Czech "e' - mail" or "je' - li", which a model may write
-            return " ".join(words)
-
-    return Splitter(split=split, join=join)
-
-
-@cache
-def _mecab_tagger() -> Any:  # noqa: ANN401 (MeCab has no types)
-    try:
-        import ipadic
-        import MeCab
-    except ImportError:
-        raise UserError(
-            "text: split = \"mecab\" needs MeCab and ipadic: pip install 'anyorder[japanese]'"
-        ) from None
-    return MeCab.Tagger(f"{ipadic.MECAB_ARGS} -Owakati")
-
-
-def _join_japanese(words: Sequence[str]) -> str:
-    line = ""
-    for before, word in zip(["", *words], words, strict=False):
-        both_latin = all(neighbour.isascii() and neighbour.isalnum() for neighbour in (before, word))
-        line += f" {word}" if both_latin else word
-    return line
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from anyorder.average import mean_of_last
 from anyorder.batch import Batch, collate, plan_epoch, shares
 from anyorder.checkpoint import (
     Checkpoint,
     Trained,
-    average,
     checkpoints,
     load_trained,
     load_weights,
@@ -67,7 +67,7 @@ class Progress:
     best: tuple[float, float] | None = None  # dev score and, where that is equal, minus the loss
     since_best: int = 0  # validations
     seconds: float = 0.0
-    data: str = ""  # the key of the training data
+    data: str = ""  # the key of the training data and their orders
     searched: Searched = field(default_factory=Searched)
     window: Window = field(default_factory=Window)
     scale: dict[str, Any] = field(default_factory=dict)
@@ -94,6 +94,9 @@ def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite
         if these.first:
             claim_folder(recipe, overwrite=overwrite)
         these.wait()
+        if these.first and (skipped := prepared.train.corpus.skipped):
+            reasons = ", ".join(f"{count} × {reason}" for reason, count in skipped.items())
+            listener.note(f"training lines left out: {reasons}")
         training = Training(recipe, prepared, these, listener)
         found = checkpoints(recipe.run)
         if not these.all_have(found[-1].step if found else 0):
@@ -115,7 +118,7 @@ class Training:
         torch.manual_seed(self.settings.seed)
         self.model = Indigo(recipe.model, prepared.shape).to(these.device)
         self.optimiser = Optimiser(self.model, self.settings, these)
-        self.progress = Progress(data=prepared.train.corpus.key)
+        self.progress = Progress(data=prepared.train.key)
         self.sizes = prepared.train.sizes()
         told = listener.preparing if these.first else None
         self.finder = OrderFinder(recipe, self.model, prepared.train, these, progress=told)
@@ -128,8 +131,8 @@ class Training:
         progress = Progress.of_checkpoint(checkpoint)
         if progress.data != self.progress.data:
             raise UserError(
-                f"{self.recipe.run}: the training data, or a program that splits it into words, has changed "
-                "since this run began; --overwrite starts anew"
+                f"{self.recipe.run}: the training data, their orders or a program that splits them into "
+                "words have changed since this run began; --overwrite starts anew"
             )
         self.progress = progress
         load_weights(self.model, checkpoint.weights(), origin=checkpoint.folder)
@@ -313,16 +316,14 @@ class Training:
             self.listener.note(f"stopped at step {step}; `--resume` goes on from here")
 
     def _save_average(self) -> None:
-        last = checkpoints(self.recipe.run)[-self.settings.average :]
-        weights = average(checkpoint.weights() for checkpoint in last)
-        load_weights(self.model, weights, origin=self.recipe.run)
+        mean = mean_of_last(self.recipe.run, last=self.settings.average)
+        load_weights(self.model, mean.weights, origin=self.recipe.run)
         assert self.validation is not None
         scores = self.validation.scores(self.model, device=self.processes.device)
         self.listener.validated(self.progress.step, scores, best=True)
-        averaged = [checkpoint.step for checkpoint in last]
-        save_trained(self.recipe.run, self._trained({"averaged_steps": averaged, **scores}))
+        save_trained(self.recipe.run, self._trained({"averaged_steps": mean.steps, **scores}))
         self.listener.note(
-            f"the model is the mean of the checkpoints at steps {', '.join(map(str, averaged))}"
+            f"the model is the mean of the checkpoints at steps {', '.join(map(str, mean.steps))}"
         )
 
     def _trained(self, scores: dict[str, Any]) -> Trained:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from anyorder import config
-from anyorder.batch import collate, collate_sources, plan_epoch
-from anyorder.beam import Hypothesis
-from anyorder.decode import decode
+from anyorder.batch import collate, plan_epoch
+from anyorder.decode import decode_all
 from anyorder.loss import batch_loss
 from anyorder.metrics import bleu, exact
 from anyorder.model import Indigo
@@ -21,8 +17,6 @@ from anyorder.prepare import Dataset
 from anyorder.reading import raw_pairs
 from anyorder.searched import learn_from, search_batch
 from anyorder.tokens import Tokenizer
-
-DECODED_AT_ONCE = 64  # sentences
 
 
 class Validation:
@@ -80,49 +74,3 @@ class Validation:
             "dev_bleu": bleu(written, self.references, side=side),
             "dev_exact": exact(words, wanted),
         }
-
-
-def decode_all(
-    model: Indigo,
-    sources: Sequence[NDArray[np.generic]],
-    *,
-    settings: config.Decode,
-    device: torch.device,
-    lines: Sequence[int] | None = None,
-) -> list[list[Hypothesis]]:
-    """Decode sources of any length: like with like, answers in the order given.
-
-    lines: the number of each, which sampling depends on.
-    """
-    found: list[list[Hypothesis]] = [[] for _ in sources]
-    for chosen in _like_with_like(sources):
-        source, mask = collate_sources([sources[index] for index in chosen])
-        answers = decode(
-            model,
-            source.to(device),
-            mask.to(device),
-            settings=settings,
-            limits=_limits([sources[index] for index in chosen], settings),
-            lines=[index if lines is None else lines[index] for index in chosen],
-        )
-        for index, answer in zip(chosen, answers, strict=True):
-            found[index] = answer
-    return found
-
-
-def _like_with_like(sources: Sequence[NDArray[np.generic]]) -> Iterator[list[int]]:
-    by_length = sorted(range(len(sources)), key=lambda index: len(sources[index]))
-    for start in range(0, len(by_length), DECODED_AT_ONCE):
-        yield by_length[start : start + DECODED_AT_ONCE]
-
-
-def _limits(sources: Sequence[NDArray[np.generic]], settings: config.Decode) -> torch.Tensor:
-    """Most tokens to write for each; the ratio is of tokens, so it says nothing about pictures."""
-    relative = settings.max_ratio > 0 and sources[0].ndim == 1
-    longest = [
-        min(settings.max_length, int(settings.max_ratio * len(source)) + settings.max_extra)
-        if relative
-        else settings.max_length
-        for source in sources
-    ]
-    return torch.tensor(longest)

@@ -51,7 +51,7 @@ def sao(
     layers: int = typer.Option(3, "--layers", min=1, help="Of the encoder and of the decoder."),
     vocabulary: int = typer.Option(8000, "--vocabulary", min=16),
     sentences: int = typer.Option(64, "--sentences", min=1, help="Of the batch, about 13 tokens each."),
-    refresh: int = typer.Option(2, "--refresh", min=1, help="Epochs that orders are kept for."),
+    refresh: int = typer.Option(4, "--refresh", min=1, help="Epochs that orders are kept for."),
     repeats: int = typer.Option(10, "--repeats", min=1),
     as_json: bool = AS_JSON,
 ) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from anyorder.cli.output import AS_JSON, INTERRUPTED, print_json, results, table
 from anyorder.cli.progress import Watcher
-from anyorder.config import SPLITS, load_recipe
+from anyorder.config import Splits, load_recipe
 from anyorder.errors import UserError
+
+if TYPE_CHECKING:
+    from anyorder.corpus import Corpus, Statistics
 
 RECIPE = Annotated[
     Path, typer.Argument(help="A TOML recipe; `anyorder init` writes one.", show_default=False)
@@ -35,17 +40,31 @@ def prepare(recipe: RECIPE, overrides: OVERRIDES = None, as_json: bool = AS_JSON
     settings = load_recipe(recipe, overrides or ())
     with Watcher() as watcher:
         prepared = prepare_data(settings, progress=watcher.preparing)
-    corpora = {"train": prepared.train.corpus, "dev": prepared.dev.corpus}
+    corpora: dict[Splits, Corpus] = {"train": prepared.train.corpus, "dev": prepared.dev.corpus}
     if settings.data.test is not None:
         corpora["test"] = load_split(settings, "test", prepared.tokenizer)
-    rows = {split: statistics(corpora[split], prepared.tokenizer) for split in SPLITS if split in corpora}
+    counts = {split: statistics(corpus, prepared.tokenizer) for split, corpus in corpora.items()}
     if as_json:
         print_json(
-            {split: asdict(row) | {"skipped_for": corpora[split].skipped} for split, row in rows.items()}
+            {split: asdict(row) | {"skipped_for": corpora[split].skipped} for split, row in counts.items()}
         )
         return
+    results.print(_sizes(counts))
+    for split, corpus in corpora.items():
+        if corpus.skipped:
+            reasons = (
+                f"{count:,} {reason.removesuffix(' line')}" for reason, count in corpus.skipped.items()
+            )
+            results.print(f"skipped in {split}: {', '.join(reasons)}", soft_wrap=True)
+    results.print(
+        f"vocabulary: {prepared.tokenizer.size:,}, of which targets use {prepared.tokenizer.target_size:,}; "
+        f"order: {settings.order.name}; lengths are means in tokens"
+    )
+
+
+def _sizes(counts: Mapping[Splits, Statistics]) -> Table:
     drawn = table("split", "pairs", "skipped", "source", "target", "longest", "<unk> source", "<unk> target")
-    for split, row in rows.items():
+    for split, row in counts.items():
         drawn.add_row(
             split,
             f"{row.pairs:,}",
@@ -56,11 +75,7 @@ def prepare(recipe: RECIPE, overrides: OVERRIDES = None, as_json: bool = AS_JSON
             f"{row.unknown_source:.2%}",
             f"{row.unknown_target:.2%}",
         )
-    results.print(drawn)
-    results.print(
-        f"vocabulary: {prepared.tokenizer.size:,}, of which targets use {prepared.tokenizer.target_size:,}; "
-        f"order: {settings.order.name}; lengths are means in tokens"
-    )
+    return drawn
 
 
 def train(
@@ -95,29 +110,20 @@ def average(
     run: RUN,
     last: int = typer.Option(5, "--last", min=1, help="How many of the last checkpoints."),
     output: Path | None = typer.Option(None, "--output", help="Folder to write; default RUN-average."),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Make a model of the mean weights of a run's last checkpoints.
 
     Example: `anyorder average runs/l2r --last 5`
     """
-    from dataclasses import replace
+    from anyorder.average import save_average
 
-    import torch
-
-    from anyorder.checkpoint import average as averaged
-    from anyorder.checkpoint import checkpoints, load_trained, save_trained
-
-    trained = load_trained(run, device=torch.device("cpu"))
-    found = checkpoints(run)
-    if len(found) < last:
-        raise UserError(f"{run}: has {len(found)} checkpoints; --last {last} given, must be at most that")
     named = run if run.name not in ("", "..") else run.resolve()
     folder = output or named.with_name(f"{named.name}-average")
-    if (folder / "config.json").exists():
-        raise UserError(f"{folder}: is a model already; give another --output")
-    steps = [checkpoint.step for checkpoint in found[-last:]]
-    weights = averaged(checkpoint.weights() for checkpoint in found[-last:])
-    save_trained(folder, replace(trained, scores={"averaged_steps": steps}), weights=weights)
+    steps = save_average(run, last=last, folder=folder).steps
+    if as_json:
+        print_json({"folder": str(folder), "steps": steps})
+        return
     results.print(
         f"{folder}: the mean of the checkpoints at steps {', '.join(map(str, steps))}", soft_wrap=True
     )

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from anyorder.errors import UserError
+
+if TYPE_CHECKING:
+    from anyorder.replay import Step
 
 results = Console(highlight=False, soft_wrap=False)
 remarks = Console(stderr=True, highlight=False)
@@ -17,6 +23,7 @@ remarks = Console(stderr=True, highlight=False)
 INTERRUPTED = 130  # exit code: 128 + SIGINT, as shells count
 
 AS_JSON = typer.Option(False, "--json", help="Print JSON, one object a line.")
+SVG = typer.Option(None, "--svg", help="File for a moving picture of how the first sentence is written.")
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -29,6 +36,16 @@ def print_line(text: str) -> None:
     """A line of plain text, at once: whoever reads along should not wait for a buffer to fill."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def write_svg(path: Path, steps: Sequence[Step]) -> None:
+    """A moving picture of how a sentence was written."""
+    from anyorder.files import write_file
+    from anyorder.svg import svg
+
+    if not steps:
+        raise UserError(f"--svg {path}: no sentence with words was written, so there is nothing to draw")
+    write_file(path, svg(steps).encode())
 
 
 def table(*columns: str) -> Table:

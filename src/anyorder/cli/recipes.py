@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import typer
 
 from anyorder.cli.output import results
+from anyorder.config import Order, SplitFiles, Splits
 from anyorder.errors import UserError
+from anyorder.template import AS_IT_IS, SIZES, Size, Wishes, recipe_text
 
-Size = Literal["tiny", "small", "base"]
+PURPOSES: dict[Splits, str] = {"train": "to learn from", "dev": "to validate on", "test": "to test on"}
+LANGUAGES = f"en, de, ...; ja: by MeCab; {AS_IT_IS}: words are what blanks separate"
+LANGUAGE_HELP = f"{LANGUAGES}. Where Moses lists no abbreviations of a language, it takes the English ones."
+ORDERS = "l2r, r2l, odd, blt, syn, cf, rf, rnd, sao or module:function"
+SIZE_HELP = "tiny: minutes on a laptop; base: the paper's"
 
 
 def init(
     recipe: Path = typer.Argument(Path("recipe.toml"), help="The recipe to write."),
     train_source: Path | None = typer.Option(None, "--train-source", help="Training sources, a line each."),
     train_target: Path | None = typer.Option(None, "--train-target", help="Training targets, a line each."),
+    train_jsonl: Path | None = typer.Option(None, "--train-jsonl", help="Training pairs instead, as JSONL."),
     dev_source: Path | None = typer.Option(None, "--dev-source", help="Sources to validate on."),
     dev_target: Path | None = typer.Option(None, "--dev-target", help="Targets to validate on."),
-    source_language: str | None = typer.Option(None, "--source-language", help="en, de, ...; code: as it is"),
-    target_language: str | None = typer.Option(None, "--target-language", help="en, de, ...; code: as it is"),
-    order: str = typer.Option(
-        "l2r", "--order", help="l2r, r2l, odd, blt, syn, cf, rf, rnd or module:function"
-    ),
-    size: Size = typer.Option("small", "--size", help="tiny: minutes on a laptop; base: the paper's."),
+    dev_jsonl: Path | None = typer.Option(None, "--dev-jsonl", help="Pairs to validate on instead."),
+    test_source: Path | None = typer.Option(None, "--test-source", help="Sources to test on, if you like."),
+    test_target: Path | None = typer.Option(None, "--test-target", help="Targets to test on."),
+    test_jsonl: Path | None = typer.Option(None, "--test-jsonl", help="Pairs to test on instead."),
+    source_language: str | None = typer.Option(None, "--source-language", help=LANGUAGE_HELP),
+    target_language: str | None = typer.Option(None, "--target-language", help=LANGUAGE_HELP),
+    order: str | None = typer.Option(None, "--order", help=f"{ORDERS}; default: l2r."),
+    parser: str | None = typer.Option(None, "--parser", help="spaCy pipeline for syn."),
+    train_trees: Path | None = typer.Option(None, "--train-trees", help="CoNLL-U for syn instead."),
+    dev_trees: Path | None = typer.Option(None, "--dev-trees", help="CoNLL-U for syn instead."),
+    size: Size | None = typer.Option(None, "--size", help=f"{SIZE_HELP}; default: small."),
     force: bool = typer.Option(False, "--force", help="Replace a recipe of that name."),
 ) -> None:
     """Write a commented recipe for your own files; what is not given is asked for.
@@ -33,40 +46,98 @@ def init(
     Example: `anyorder init my.toml --train-source train.en --train-target train.de --dev-source dev.en
     --dev-target dev.de --source-language en --target-language de`
     """
-    from anyorder.orders import order_rule
-    from anyorder.template import Files, recipe_text
-
-    order_rule(order)
     if recipe.exists() and not force:
         raise UserError(f"{recipe}: is there already; give another name, or --force to replace it")
-    files = Files(
-        train_source=_asked(train_source, "--train-source", "Training sources, a file with one a line"),
-        train_target=_asked(train_target, "--train-target", "Training targets"),
-        dev_source=_asked(dev_source, "--dev-source", "Sources to validate on"),
-        dev_target=_asked(dev_target, "--dev-target", "Targets to validate on"),
-    )
-    languages = [
-        given or (typer.prompt(question, default="en", err=True) if sys.stdin.isatty() else "en")
-        for given, question in (
-            (source_language, "Language of the sources (en, de, ...; code to take them as they are)"),
-            (target_language, "Language of the targets"),
-        )
-    ]
-    text = recipe_text(
-        files, source_language=languages[0], target_language=languages[1], order=order, size=size
+    splits: dict[Splits, SplitFiles] = {
+        "train": _split("train", source=train_source, target=train_target, jsonl=train_jsonl),
+        "dev": _split("dev", source=dev_source, target=dev_target, jsonl=dev_jsonl),
+    }
+    if test_source or test_target or test_jsonl:
+        splits["test"] = _split("test", source=test_source, target=test_target, jsonl=test_jsonl)
+    wishes = Wishes(
+        splits=splits,
+        source_language=_language(source_language, side="source"),
+        target_language=_language(target_language, side="target"),
+        order=_order(order, parser=parser, trees={"train": train_trees, "dev": dev_trees}),
+        size=_size(size),
     )
     try:
-        recipe.write_text(text, encoding="utf-8")
+        recipe.write_text(recipe_text(wishes), encoding="utf-8")
     except OSError as error:
         raise UserError(f"{recipe}: can't be written: {error.strerror}") from None
     results.print(f"wrote {recipe}; next: anyorder train {recipe}", soft_wrap=True)
 
 
-def _asked(given: Path | None, flag: str, question: str) -> Path:
+def _split(split: Splits, *, source: Path | None, target: Path | None, jsonl: Path | None) -> SplitFiles:
+    """Where a split lies; the two files are asked for unless there is one of pairs."""
+    if jsonl is None:
+        purpose = PURPOSES[split]
+        return SplitFiles(
+            source=_file(source, f"--{split}-source", f"Sources {purpose}, a file with one a line"),
+            target=_file(target, f"--{split}-target", f"Targets {purpose}, a file with one a line"),
+        )
+    if source or target:
+        other = "source" if source else "target"
+        raise UserError(
+            f"--{split}-jsonl and --{split}-{other}: give one of them, a JSONL file has both sides"
+        )
+    return SplitFiles(jsonl=_file(jsonl, f"--{split}-jsonl", "Pairs"))
+
+
+def _order(name: str | None, *, parser: str | None, trees: dict[Splits, Path | None]) -> Order:
+    """The recipe's [order], with all that it takes."""
+    from anyorder.orders import order_rule
+
+    name = name or _asked(f"Order to write in ({ORDERS})", default="l2r")
+    needs = order_rule(name).needs
+    given = {split: _file(path, f"--{split}-trees", "Trees") for split, path in trees.items() if path}
+    if needs == "file":
+        raise UserError(f"--order {name}: init can't write its recipe; set order.name and order.files in one")
+    if needs != "heads":
+        if parser or given:
+            raise UserError(f"--parser, --train-trees and --dev-trees are for --order syn, not {name}")
+        return Order(name=name)
+    if len(given) < len(trees):
+        parser = parser or _asked(f"spaCy pipeline that {name} takes its trees from")
+        if not parser:
+            raise UserError(
+                f"--order {name} needs --parser NAME, a spaCy pipeline, or --train-trees and --dev-trees, "
+                "CoNLL-U files"
+            )
+    return Order(name=name, parser=parser, files=given)
+
+
+def _language(given: str | None, *, side: str) -> str:
+    language = given or _asked(f"Language of the {side}s ({LANGUAGES})", default="en")
+    if language != AS_IT_IS and not re.fullmatch("[a-z]{2,3}", language):
+        raise UserError(
+            f"--{side}-language {language!r}: must be two or three letters, e.g. en or de, or {AS_IT_IS}"
+        )
+    return language
+
+
+def _size(given: Size | None) -> Size:
+    answer = given or _asked(f"Size of the model ({', '.join(SIZES)}; {SIZE_HELP})", default="small")
+    for size in SIZES:
+        if size == answer:
+            return size
+    raise UserError(f"--size {answer}: must be one of {', '.join(SIZES)}")
+
+
+def _file(given: Path | None, flag: str, question: str) -> Path:
     if given is None:
-        if not sys.stdin.isatty():
+        answer = _asked(question)
+        if not answer:
             raise UserError(f"{flag} is missing: {question.lower()}")
-        given = Path(typer.prompt(question, err=True))
+        given = Path(answer)
     if not given.is_file():
         raise UserError(f"{flag} {given}: no such file")
     return given
+
+
+def _asked(question: str, *, default: str = "") -> str:
+    """A person's answer, or the default where nobody can be asked."""
+    if not sys.stdin.isatty():
+        return default
+    answer: Any = typer.prompt(question, default=default or None, err=True)
+    return str(answer).strip()

@@ -7,19 +7,31 @@ import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from anyorder.cli.input import stdin_lines
-from anyorder.cli.output import AS_JSON, print_json, print_line, results
+from anyorder.cli.orders import ORDER_FILE, order_section
+from anyorder.cli.output import AS_JSON, SVG, print_json, print_line, results, write_svg
+from anyorder.config import Decode
 from anyorder.errors import UserError
 
 if TYPE_CHECKING:
-    from anyorder.generate import Output, Source
+    from anyorder.generate import Output, Source, Writer
+    from anyorder.replay import Step
 
 RUN = Annotated[str, typer.Argument(help="Folder of a trained model.", show_default=False)]
 DEVICE = typer.Option(None, "--device", help="auto, cpu, cuda, ...")
+
+
+def _decode_option(key: str) -> Any:  # noqa: ANN401 (what typer's own option is typed as)
+    """A flag for a key of the recipe's [decode], explained as it is there."""
+    field, flag = Decode.model_fields[key], f"--{key.replace('_', '-')}"
+    meaning = field.description or ""
+    if field.annotation is bool:
+        flag = f"{flag}/--no-{flag.removeprefix('--')}"
+    return typer.Option(flag, help=f"{meaning[:1].upper()}{meaning[1:]}.")
 
 
 def generate(
@@ -29,19 +41,22 @@ def generate(
         help="Files of sources, a line each (or .npy feature vectors); default: stdin.",
         show_default=False,
     ),
-    beam: int | None = typer.Option(None, "--beam", help="Hypotheses kept; 1 is greedy."),
-    n_best: int | None = typer.Option(None, "--n-best", help="Outputs a source."),
-    search: Literal["two-step", "joint", "sample"] | None = typer.Option(None, "--search"),
-    length_penalty: float | None = typer.Option(None, "--length-penalty"),
-    max_length: int | None = typer.Option(None, "--max-length", help="Most tokens to write."),
-    max_ratio: float | None = typer.Option(None, "--max-ratio", help="Most tokens relative to the source."),
-    merge: bool | None = typer.Option(None, "--merge/--no-merge", help="Add up the orders of the same text."),
-    temperature: float | None = typer.Option(None, "--temperature", help="Sampling."),
-    top_k: int | None = typer.Option(None, "--top-k", help="Sampling."),
-    top_p: float | None = typer.Option(None, "--top-p", help="Sampling."),
-    seed: int | None = typer.Option(None, "--seed", help="Sampling."),
+    search: Annotated[Literal["two-step", "joint", "sample"] | None, _decode_option("search")] = None,
+    beam: Annotated[int | None, _decode_option("beam")] = None,
+    n_best: Annotated[int | None, _decode_option("n_best")] = None,
+    length_penalty: Annotated[float | None, _decode_option("length_penalty")] = None,
+    max_length: Annotated[int | None, _decode_option("max_length")] = None,
+    max_ratio: Annotated[float | None, _decode_option("max_ratio")] = None,
+    max_extra: Annotated[int | None, _decode_option("max_extra")] = None,
+    merge: Annotated[bool | None, _decode_option("merge")] = None,
+    merge_partial: Annotated[bool | None, _decode_option("merge_partial")] = None,
+    temperature: Annotated[float | None, _decode_option("temperature")] = None,
+    top_k: Annotated[int | None, _decode_option("top_k")] = None,
+    top_p: Annotated[float | None, _decode_option("top_p")] = None,
+    seed: Annotated[int | None, _decode_option("seed")] = None,
     at_once: int = typer.Option(64, "--at-once", min=1, help="Most lines to decode together."),
     trace: bool = typer.Option(False, "--trace", help="Draw how each output was written."),
+    svg: Path | None = SVG,
     as_json: bool = AS_JSON,
     device: str | None = DEVICE,
 ) -> None:
@@ -55,36 +70,48 @@ def generate(
 
     writer = Writer.load(run, device=device)
     settings = writer.settings(
+        search=search,
         beam=beam,
         n_best=n_best,
-        search=search,
         length_penalty=length_penalty,
         max_length=max_length,
         max_ratio=max_ratio,
+        max_extra=max_extra,
         merge=merge,
+        merge_partial=merge_partial,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
         seed=seed,
     )
+    first: list[Step] = []
+    for source, outputs in _answers(writer, _chunks(inputs, at_once=at_once), settings=settings):
+        _show(source if isinstance(source, str) else None, outputs, as_json=as_json, trace=trace)
+        first = first or (outputs[0].steps if outputs else [])
+    if svg is not None:
+        write_svg(svg, first)
+
+
+def _answers(
+    writer: Writer, chunks: Iterator[list[Source]], *, settings: Decode
+) -> Iterator[tuple[Source, list[Output]]]:
+    """Each source with its outputs, as soon as its chunk is decoded."""
     line = 0
-    for chunk in _chunks(inputs, at_once=at_once):
-        for source, outputs in zip(
-            chunk, writer.answer(chunk, settings=settings, first_line=line), strict=True
-        ):
-            _show(source if isinstance(source, str) else None, outputs, as_json=as_json, trace=trace)
+    for chunk in chunks:
+        yield from zip(chunk, writer.answer(chunk, settings=settings, first_line=line), strict=True)
         line += len(chunk)
 
 
 def _show(source: str | None, outputs: list[Output], *, as_json: bool, trace: bool) -> None:
     if as_json:
         print_json({"source": source, "hypotheses": [asdict(output) for output in outputs]})
-    elif trace:
+    elif trace and outputs:
         from anyorder.trace import draw
 
         for output in outputs:
             results.print(draw(output.steps, f"{output.text}  ({output.score:.3f})"))
     else:
+        # A blank source has no outputs, but a line of its own, so that answers stay in step with sources.
         for text in [output.text for output in outputs] or [""]:
             print_line(text)
 
@@ -105,21 +132,13 @@ def _chunks(inputs: list[Path] | None, *, at_once: int) -> Iterator[list[Source]
 
 
 def _from_files(inputs: list[Path]) -> Iterator[Source]:
-    import numpy as np
-
-    from anyorder.reading import read_lines
+    from anyorder.reading import File, open_features, read_lines
 
     for path in inputs:
-        if path.suffix != ".npy":
+        if path.suffix == ".npy":
+            yield from open_features(File(path))
+        else:
             yield from (line for _, line in read_lines(path))
-            continue
-        try:
-            rows = np.load(path, mmap_mode="r", allow_pickle=False)
-        except FileNotFoundError:
-            raise UserError(f"{path}: no such file") from None
-        except ValueError as error:
-            raise UserError(f"{path}: not a .npy array: {error}") from None
-        yield from (rows if rows.ndim == 3 else [rows])
 
 
 def _from_stdin(at_once: int) -> Iterator[list[Source]]:
@@ -160,9 +179,7 @@ def score(
         "l2r", "--order", help="l2r, r2l, odd, blt, syn, cf, rf, rnd, file or module:function"
     ),
     parser: str | None = typer.Option(None, "--parser", help="spaCy pipeline for syn; default: the run's."),
-    order_file: Path | None = typer.Option(
-        None, "--order-file", help="CoNLL-U trees for syn, or permutations for file."
-    ),
+    order_file: Path | None = ORDER_FILE,
     seed: int = typer.Option(1, "--seed", min=0, help="For rnd."),
     as_json: bool = AS_JSON,
     device: str | None = DEVICE,
@@ -171,24 +188,17 @@ def score(
 
     Example: `anyorder score runs/l2r --source dev.en --target dev.de --order l2r`
     """
-    from anyorder.config import Order
     from anyorder.generate import Writer
-    from anyorder.orders import order_rule
     from anyorder.reading import read_lines
 
-    order_rule(order)
     writer = Writer.load(run, device=device)
-    section = Order(
-        name=order,
-        parser=parser or writer.trained.recipe.order.parser,
-        files={"test": order_file} if order_file else {},
-    )
+    parser = parser or writer.trained.recipe.order.parser
+    section = order_section(order, parser=parser, order_file=order_file)
     sources = list(_from_files([source]))
     targets = [line for _, line in read_lines(target)]
     if len(sources) != len(targets):
         raise UserError(f"{source} has {len(sources)} lines, {target} {len(targets)}: they must be as many")
-    scores = writer.score(sources, targets, order=section, seed=seed)
-    for one in scores:
+    for one in writer.score(sources, targets, order=section, seed=seed):
         if as_json:
             print_json(asdict(one))
         else:
