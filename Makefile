@@ -18,8 +18,8 @@ test: $(VENV)/.test check
 	$(BIN)/coverage report --fail-under=90 --include=$$(printf 'src/anyorder/%s.py,' $(CORE))
 
 check: $(VENV)/.test
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 

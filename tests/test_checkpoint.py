@@ -15,10 +15,9 @@ from conftest import tiny_model
 from corpora import full_disk, learned
 from safetensors.numpy import load_file, save_file
 
-from anyorder.average import mean_of_last
+from anyorder.average import average, mean_of_last
 from anyorder.checkpoint import (
     FORMAT,
-    average,
     checkpoints,
     load_trained,
     load_weights,

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
-from anyorder.checkpoint import (
-    CONFIG_FILE,
-    Weights,
-    average,
-    checkpoints,
-    load_trained,
-    save_trained,
-)
+from anyorder.checkpoint import CONFIG_FILE, Weights, checkpoints, load_trained, save_trained
 from anyorder.errors import UserError
 
 
@@ -33,6 +28,18 @@ def mean_of_last(run: Path, *, last: int) -> Mean:
         weights=average(checkpoint.weights() for checkpoint in taken),
         steps=[checkpoint.step for checkpoint in taken],
     )
+
+
+def average(weights: Iterable[Mapping[str, Tensor]]) -> Weights:
+    """The mean of several models' weights, summed in double precision."""
+    total: dict[str, Tensor] = {}
+    count = 0
+    for one in weights:
+        count += 1
+        for name, value in one.items():
+            total[name] = total[name] + value.double() if name in total else value.double()
+    assert count, "an average needs at least one model"
+    return {name: (value / count).float() for name, value in total.items()}
 
 
 def save_average(run: Path, *, last: int, folder: Path) -> Mean:

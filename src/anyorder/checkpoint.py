@@ -222,18 +222,6 @@ def prune(kept: Sequence[Checkpoint], found: Iterable[Checkpoint]) -> None:
             (checkpoint.folder / OPTIMIZER_FILE).unlink(missing_ok=True)
 
 
-def average(weights: Iterable[Mapping[str, Tensor]]) -> Weights:
-    """The mean of several models' weights, summed in double precision."""
-    total: dict[str, Tensor] = {}
-    count = 0
-    for one in weights:
-        count += 1
-        for name, value in one.items():
-            total[name] = total[name] + value.double() if name in total else value.double()
-    assert count, "an average needs at least one model"
-    return {name: (value / count).float() for name, value in total.items()}
-
-
 # --- tensors ---
 
 
