@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from anyorder import config
 from anyorder.heads import GapHead, GapKeys, WordHead, at_least_float, first_word
 from anyorder.insertion import anchors, relations
-from anyorder.layers import DecoderLayer, EncoderLayer, Past, Pool, Relations, SourceKeys
+from anyorder.layers import DecoderLayer, Dropout, EncoderLayer, Past, Pool, Relations, SourceKeys
 from anyorder.tokens import PAD
 
 # B sources, R rows (B × beams), S source vectors, N tokens written, D width, V words, C words asked for
@@ -139,7 +139,7 @@ class Indigo(nn.Module):
             for _ in range(settings.decoder_layers)
         )
         self.decoder_norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(settings.dropout)
+        self.dropout = Dropout(settings.dropout)
         self.word_head = WordHead(width=width, first=first_word(position_first=self.position_first))
         self.gap_head = GapHead(width=width, finish=self.position_first)
         # Position first: what the word knows of the gap, from the gap's two keys.

@@ -22,7 +22,6 @@ from anyorder.adaptive import Orders, search_orders
 from anyorder.batch import Batch, collate, plan_epoch
 from anyorder.beam import DEAD
 from anyorder.files import make_folder
-from anyorder.layers import CrossAttention
 from anyorder.model import Indigo
 from anyorder.optimise import mixed_seed
 from anyorder.prepare import Dataset
@@ -105,8 +104,6 @@ def _set_dropout(model: Indigo, probability: float) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = probability
-        elif isinstance(module, CrossAttention):
-            module.dropout = probability
 
 
 @dataclass(frozen=True)
