@@ -63,7 +63,7 @@ class Data(Section):
     cache: Path | None = Field(None, description="folder for tokenised data; default ~/.cache/anyorder")
     bad_lines: Literal["refuse", "skip"] = Field(
         "refuse",
-        description="empty, over-long or wrongly encoded training lines: stop, or skip and count them",
+        description="empty, over-long or unreadable training lines: stop, or skip and count them",
     )
     max_length: int = Field(256, ge=1, description="tokens; a longer training source or target is a bad line")
 

@@ -11,6 +11,9 @@ never change; places do, with every insertion. The places of the finished senten
 A gap is named by the place at its left: gap g lies between the places g and g + 1, so n tokens have
 n - 1 gaps and a token that goes into gap g stands at place g + 1. Its other two names are its anchors:
 right of its left neighbour, left of its right neighbour.
+
+Learning and decoding keep places, which are smaller, and take relations from them. The paper's own way, a
+matrix that is extended by a row and a column a step, is here too, and tests hold the two together.
 """
 
 from __future__ import annotations
