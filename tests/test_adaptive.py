@@ -20,7 +20,14 @@ from anyorder.model import Indigo
 firsts = pytest.mark.parametrize("first", ["word", "position"])
 
 
-def searched(model: Indigo, examples: list[Example], *, width: int, noise: float = 0.0) -> Orders:
+def searched(
+    model: Indigo,
+    examples: list[Example],
+    *,
+    width: int,
+    noise: float = 0.0,
+    known: list[list[float]] | None = None,
+) -> Orders:
     in_sentence_order = [
         replace(example, order=np.arange(1, len(example.target) + 1, dtype=np.int32)) for example in examples
     ]
@@ -31,6 +38,7 @@ def searched(model: Indigo, examples: list[Example], *, width: int, noise: float
         batch.words[:, 2:],
         batch.lengths,
         width=width,
+        known=None if known is None else torch.tensor(known, dtype=torch.float64),
         noise=noise,
         generator=torch.Generator().manual_seed(0),
     )
@@ -70,9 +78,22 @@ def test_a_search_of_full_width_finds_all_orders_best_first(first: str, length: 
 
 
 @firsts
-@pytest.mark.parametrize("seed", range(4))
-def test_a_search_of_width_one_is_greedy(first: str, seed: int) -> None:
-    """At each step the token that is likeliest in its own gap; words are told apart so that nothing ties."""
+def test_looking_ahead_at_full_width_changes_nothing(first: str) -> None:
+    model = tiny_model(first=first, words=5)
+    (example,) = random_examples(lengths=[4], words=5)
+    plain = found(searched(model, [example], width=24), 0, 4)
+    ahead = found(searched(model, [example], width=24, known=[[-9.0, -1.0, -3.0, 0.0]]), 0, 4)
+    assert dict(ahead) == pytest.approx(dict(plain), abs=1e-9)
+
+
+@firsts
+@pytest.mark.parametrize("known", [[0.0] * 5, [-7.0, -1.0, -4.0, -1.5, -0.5]])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_search_of_width_one_is_greedy(first: str, known: list[float], seed: int) -> None:
+    """At each step the token that is likeliest in its own gap, or gains most on what it is known to cost.
+
+    Words are told apart so that nothing ties.
+    """
     model = tiny_model(first=first, words=6, seed=seed)
     (example,) = random_examples(lengths=[5], seed=seed)
     target = np.random.default_rng(seed).permutation(np.arange(5, 10)).astype(np.int32)
@@ -86,13 +107,17 @@ def test_a_search_of_width_one_is_greedy(first: str, seed: int) -> None:
         following = next_step(model, memory, steps)
         best = max(
             (slot for slot in range(1, 6) if slot not in slots),
-            key=lambda slot: candidate_score(following, int(target[slot - 1]), gap_of(slot, slots)),
+            key=lambda slot: (
+                candidate_score(following, int(target[slot - 1]), gap_of(slot, slots)) - known[slot - 1]
+            ),
         )
         total += candidate_score(following, int(target[best - 1]), gap_of(best, slots))
         steps = (*steps, (int(target[best - 1]), gap_of(best, slots)))
         slots.append(best)
     total += next_step(model, memory, steps).end
-    ((greedy, log_prob),) = found(searched(model, [example], width=1), 0, 5)
+    ((greedy, log_prob),) = found(
+        searched(model, [example], width=1, known=[known] if any(known) else None), 0, 5
+    )
     assert list(greedy) == slots
     assert log_prob == pytest.approx(total, abs=1e-9)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import PATIENCE, QUIET, learn, metrics, recipe_of, write_corpus
+from corpora import PATIENCE, QUIET, call, learn, metrics, recipe_of, write_corpus
 
 from anyorder.batch import plan_epoch
 from anyorder.checkpoint import checkpoints
@@ -105,3 +106,14 @@ def test_a_mistake_is_said_once_and_ends_all_processes(recipe: Path, alone: Path
     answer = on_two_processes("train", recipe, *SETTINGS, f"run={alone}")
     assert answer.returncode != 0
     assert answer.stderr.count(f"anyorder: {alone}: is a run already") == 1
+
+
+def test_a_search_shared_by_two_processes_finds_what_one_finds(recipe: Path, alone: Path) -> None:
+    copies = [shutil.copytree(alone, alone.with_name(name)) for name in ("by-one", "by-two")]
+    by_one, by_two = (copy / "orders" / f"step-{MORE_STEPS + 1}" for copy in copies)
+    assert call("search-orders", copies[0]).returncode == 0
+    answer = on_two_processes("search-orders", copies[1])
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout == f"orders: {by_two}\n"  # said once
+    for name in ("slots.npy", "log_probs.npy"):
+        assert np.array_equal(np.load(by_one / name), np.load(by_two / name))

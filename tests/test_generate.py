@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import signal
@@ -175,6 +176,40 @@ def test_a_random_order_comes_from_the_seed(writer: Writer) -> None:
     assert len(set(drawn)) > 1
 
 
+def test_the_best_order_found_is_a_score_like_any_other(writer: Writer) -> None:
+    sources, targets = sentences(5, seed=4), sentences(5, seed=5)
+    found = writer.score(sources, targets, order="sao", beam=3)
+    assert found == writer.score(sources, targets, order=Order(name="sao"), beam=3)
+    given = writer.score(sources, targets, order=[one.slots for one in found])
+    for one, again in zip(found, given, strict=True):
+        assert one.slots == again.slots
+        assert one.score == pytest.approx(again.score, abs=1e-4)
+        assert one.word_score == pytest.approx(again.word_score, abs=1e-4)
+
+
+def test_all_orders_of_a_short_target_add_up(writer: Writer) -> None:
+    orders = list(itertools.permutations(range(1, 5)))
+    each = writer.score(["d c b b"] * len(orders), ["b b c d"] * len(orders), order=orders)
+    (found,) = writer.score(["d c b b"], ["b b c d"], order="marginal", beam=len(orders))
+    assert found.complete
+    assert found.score == pytest.approx(np.logaddexp.reduce([one.score for one in each]), abs=1e-4)
+    (estimate,) = writer.score(["d c b b"], ["b b c d"], order="marginal", beam=2, samples=200, seed=3)
+    assert estimate.standard_error is not None
+    assert estimate.score == pytest.approx(found.score, abs=4 * estimate.standard_error)
+
+
+def test_the_order_that_a_model_was_trained_in_is_always_added_up(tmp_path: Path) -> None:
+    learn(learned().recipe, tmp_path / "run", "order.name=r2l", "train.steps=1", "train.validate_lines=0")
+    writer = anyorder.load(tmp_path / "run")
+    pair = ["a b c d e f"], ["b a d c f e"]
+    (own,) = writer.score(*pair, order="r2l")
+    (greedy,) = writer.score(*pair, order="sao", beam=1)
+    assert greedy.slots != own.slots
+    (both,) = writer.score(*pair, order="marginal", beam=1)
+    assert both.orders == 2
+    assert both.score == pytest.approx(np.logaddexp(own.score, greedy.score), abs=1e-4)
+
+
 def test_given_orders_are_over_words_and_their_pieces_follow(tmp_path: Path) -> None:
     unit = ["text.unit=bpe", "text.vocabulary=30", "train.steps=1", "train.validate_lines=0"]
     learn(learned().recipe, tmp_path / "run", *unit)
@@ -216,6 +251,20 @@ def test_a_sentence_may_be_cut(writer: Writer) -> None:
 def test_a_wrong_option_is_answered_by_name(writer: Writer, options: dict[str, Any], answer: str) -> None:
     with pytest.raises(UserError) as refused:
         writer.generate(["a"], **options)
+    assert str(refused.value).startswith(answer)
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        ({"order": "sao", "beam": 0}, "beam = 0: must be 1 or more"),
+        ({"order": "sao", "samples": 5}, "samples = 5: is only for order = 'marginal'"),
+        ({"order": "marginal", "samples": 1}, "samples = 1: must be 2 or more"),
+    ],
+)
+def test_a_wrong_search_of_orders_is_answered(writer: Writer, options: dict[str, Any], answer: str) -> None:
+    with pytest.raises(UserError) as refused:
+        writer.score(["a"], ["a"], **options)
     assert str(refused.value).startswith(answer)
 
 
@@ -338,6 +387,59 @@ def test_the_command_scores_as_the_library_does(
     assert set(rows[0]) == {"score", "word_score", "gap_score", "slots"}
     plain = call_here(capsys, *arguments).stdout.decode().splitlines()
     assert plain == [f"{one.score:.4f}\t{one.word_score:.4f}\t{one.gap_score:.4f}" for one in wanted]
+
+
+@pytest.mark.parametrize("options", [{}, {"beam": 3}, {"beam": 2, "samples": 4, "seed": 7}], ids=str)
+def test_the_command_scores_in_any_order_as_the_library_does(
+    writer: Writer, sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, int]
+) -> None:
+    targets = write_lines(tmp_path / "targets", LINES)
+    arguments = ["score", learned().run, "--source", sources, "--target", targets, "--order", "marginal"]
+    arguments += [part for name, value in options.items() for part in (f"--{name}", value)]
+    wanted = writer.score(LINES, LINES, order="marginal", **options)
+    assert json_lines(call_here(capsys, *arguments, "--json")) == json.loads(
+        json.dumps([asdict(one) for one in wanted])
+    )
+    plain = call_here(capsys, *arguments).stdout.decode().splitlines()
+    for line, one in zip(plain, wanted, strict=True):
+        last = f"{one.standard_error:.4f}" if "samples" in options else str(one.orders)
+        assert line.split("\t") == [f"{one.score:.4f}", f"{one.best.score:.4f}", last]
+    (sums,) = json_lines(call_here(capsys, *arguments, "--total", "--json"))
+    assert sums["pairs"] == len(LINES)
+    assert sums["score"] == pytest.approx(sum(one.score for one in wanted))
+    assert sums["best_score"] == pytest.approx(sum(one.best.score for one in wanted))
+    assert ("standard_error" in sums) == ("samples" in options)
+
+
+def test_the_command_adds_up_all_pairs(
+    writer: Writer, sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    targets = write_lines(tmp_path / "targets", LINES)
+    arguments = [
+        "score",
+        learned().run,
+        "--source",
+        sources,
+        "--target",
+        targets,
+        "--order",
+        "sao",
+        "--total",
+    ]
+    wanted = writer.score(LINES, LINES, order="sao")
+    score, steps = sum(one.score for one in wanted), sum(len(line.split()) + 1 for line in LINES)
+    (sums,) = json_lines(call_here(capsys, *arguments, "--json"))
+    assert sums == {
+        "pairs": len(LINES),
+        "steps": steps,
+        "score": pytest.approx(score),
+        "score_a_step": pytest.approx(score / steps),
+        "word_score": pytest.approx(sum(one.word_score for one in wanted)),
+        "gap_score": pytest.approx(sum(one.gap_score for one in wanted)),
+    }
+    heads, figures = call_here(capsys, *arguments).stdout.decode().splitlines()
+    assert " ".join(heads.split()) == "pairs steps score score a step word score gap score"
+    assert figures.split()[:3] == [str(len(LINES)), str(steps), f"{score:,.4f}"]
 
 
 def test_the_command_scores_in_an_order_from_a_file(
@@ -496,6 +598,21 @@ def test_half_a_model(broken: Path, sources: Path, capsys: pytest.CaptureFixture
                 "x",
             ],
             ["--order-file x: no such file"],
+        ),
+        (
+            ["score", "RUN", "--source", "SHORT", "--target", "SHORT", "--samples", "5"],
+            ["--samples 5: is for --order marginal, not for l2r"],
+        ),
+        (
+            ["score", "RUN", "--source", "SHORT", "--target", "SHORT", "--beam", "0"],
+            ["Invalid value for '--beam'"],
+        ),
+        (
+            [
+                *("score", "RUN", "--source", "SHORT", "--target", "SHORT", "--order", "marginal"),
+                *("--order-file", "SHORT"),
+            ],
+            ["short.txt: is for the orders syn and file, not for marginal"],
         ),
         (["generate", "RUN", "FLAT"], ["flat.npy: has shape (2, 3)"]),
     ],

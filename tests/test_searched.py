@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import random_examples, tiny_model
-from corpora import last_weights, learn, learned, metrics, recipe_of
+from corpora import WORDS, call_here, full_disk, last_weights, learn, learned, metrics, recipe_of
 
 from anyorder.adaptive import Orders
 from anyorder.batch import collate
 from anyorder.beam import DEAD
-from anyorder.checkpoint import checkpoints
-from anyorder.config import Search
+from anyorder.checkpoint import checkpoints, load_trained
+from anyorder.config import Recipe, Search
 from anyorder.errors import UserError
+from anyorder.kept_orders import KeptOrders, SearchStopped, kept_folder, search_all
 from anyorder.loss import batch_loss, score_steps
 from anyorder.prepare import prepare
 from anyorder.processes import Processes
-from anyorder.searched import learn_from, order_weights, search_all, search_batch, searching
+from anyorder.searched import annealed, learn_from, order_weights, search_batch, searching
 
 ADAPTIVE = [
     "order.name=sao",
@@ -147,3 +151,154 @@ def test_only_the_newest_orders_are_kept(tmp_path: Path) -> None:
 def test_a_bootstrap_that_is_no_order_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"search.bootstrap must be a fixed order, not sao"):
         recipe_of(learned().recipe, tmp_path / "run", "order.name=sao", "search.bootstrap=sao")
+
+
+def test_the_temperature_falls_by_equal_factors() -> None:
+    settings = Search(bootstrap_steps=10, start_temperature=8.0, temperature=0.5, anneal_steps=4)
+    temperatures = {step: annealed(settings, step=step).temperature for step in (10, 11, 12, 14, 15, 99)}
+    assert temperatures == pytest.approx({10: 8.0, 11: 4.0, 12: 2.0, 14: 0.5, 15: 0.5, 99: 0.5})
+    assert annealed(Search(bootstrap_steps=10), step=11).temperature == 1.0
+
+
+@dataclass
+class StoppedAfter:
+    """Someone who loses patience after so many batches."""
+
+    batches: int
+    asked: int = 0
+
+    def __call__(self) -> bool:
+        self.asked += 1
+        return self.asked > self.batches
+
+
+def test_a_stopped_search_goes_on_where_it_was(tmp_path: Path) -> None:
+    """What was found stays; the whole is what a search without a stop finds, dropout included."""
+    recipe = recipe_of(learned().recipe, tmp_path / "stopped", "order.name=sao", "search.beam=3")
+    whole = recipe.model_copy(update={"run": tmp_path / "whole"})
+    data, here = prepare(recipe).train, Processes(rank=0, count=1, device=torch.device("cpu"))
+
+    def found(recipe: Recipe, *, seed: int = 0, **how: Any) -> KeptOrders:  # noqa: ANN401
+        return search_all(
+            tiny_model(words=40, seed=seed, dtype=torch.float32), data, recipe, here, step=7, **how
+        )
+
+    with pytest.raises(SearchStopped):
+        found(recipe, interrupted=StoppedAfter(batches=2))
+    assert not kept_folder(recipe.run, 7).exists()
+    told: list[tuple[int, int]] = []
+    gone_on = found(recipe, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (len(data), len(data))
+    expected = found(whole)
+    assert np.array_equal(gone_on.log_probs, expected.log_probs)
+    assert np.array_equal(gone_on.values, expected.values)
+    # Other weights would find others: the two batches of before were not searched again.
+    other = recipe.model_copy(update={"run": tmp_path / "other"})
+    with pytest.raises(SearchStopped):
+        found(other, interrupted=StoppedAfter(batches=2))
+    mixed = found(other, seed=1)
+    assert 0 < np.isin(mixed.log_probs[:, 0], expected.log_probs[:, 0]).mean() < 1
+
+
+def test_a_stopped_search_of_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
+    recipe = recipe_of(learned().recipe, tmp_path / "run", "order.name=sao", "search.beam=3")
+    data, here = prepare(recipe).train, Processes(rank=0, count=1, device=torch.device("cpu"))
+    model = tiny_model(words=40, dtype=torch.float32)
+    with pytest.raises(SearchStopped):
+        search_all(model, data, recipe, here, step=7, interrupted=StoppedAfter(batches=2))
+    wider = recipe.model_copy(update={"search": recipe.search.model_copy(update={"beam": 4})})
+    assert search_all(model, data, wider, here, step=7).log_probs.shape == (len(data), 4)
+
+
+def test_a_full_disk_is_said_before_anything_is_searched(tmp_path: Path) -> None:
+    recipe = recipe_of(learned().recipe, tmp_path / "run", "order.name=sao")
+    data, here = prepare(recipe).train, Processes(rank=0, count=1, device=torch.device("cpu"))
+    with full_disk(), pytest.raises(UserError, match=r"step-7: can't be written: File too large"):
+        search_all(tiny_model(words=40, dtype=torch.float32), data, recipe, here, step=7)
+
+
+def test_targets_too_long_to_search_are_counted(tmp_path: Path) -> None:
+    options = [*ADAPTIVE, "search.max_length=5", "train.steps=5"]
+    watcher = learn(learned().recipe, tmp_path / "run", *options)
+    long = sum(len(line.split()) > 5 for line in (learned().folder / "train.target").read_text().splitlines())
+    note = f"{long} of 60 targets have more than search.max_length = 5 tokens and keep the order l2r"
+    assert note in watcher.notes
+    assert long > 0
+
+
+def test_orders_searched_apart_are_learned_from(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """What `search-orders` finds is what training goes on with, as the place of the last search says."""
+    run, output = tmp_path / "run", tmp_path / "orders.jsonl"
+    options = [*ADAPTIVE, "search.refresh=100", "train.validate_every=3"]
+    learn(learned().recipe, run, *options, "train.steps=9")
+    answer = call_here(capsys, "search-orders", run, "--output", output)
+    assert answer.stdout.decode() == f"orders: {run}/orders/step-10\n"
+    records = [json.loads(line) for line in output.read_text().splitlines()]
+    targets = (learned().folder / "train.target").read_text().splitlines()
+    assert [record["line"] for record in records] == list(range(1, len(targets) + 1))
+    for record, target in zip(records, targets, strict=True):
+        assert record["tokens"] == target.split()
+        log_probs = [order["log_prob"] for order in record["orders"]]
+        assert log_probs == sorted(log_probs, reverse=True)
+        assert all(sorted(o["slots"]) == list(range(1, len(record["tokens"]) + 1)) for o in record["orders"])
+        assert len({tuple(order["slots"]) for order in record["orders"]}) == min(
+            3, math.factorial(len(record["tokens"]))
+        )
+    learn(learned().recipe, run, *options, resume=True)
+    progress = json.loads((checkpoints(run)[-1].folder / "progress.json").read_text())
+    assert progress["searched"]["step"] == 10
+
+
+def test_search_orders_needs_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    answer = call_here(capsys, "search-orders", tmp_path)
+    assert answer.returncode == 2
+    assert b"no recipe.json in it, so it is no run of `anyorder train`" in answer.stderr
+
+
+def test_what_searched_orders_are_like_is_logged(tmp_path: Path) -> None:
+    learn(learned().recipe, tmp_path / "sao", *ADAPTIVE)
+    learn(learned().recipe, tmp_path / "fixed", "train.steps=4")
+    validations = [line for line in metrics(tmp_path / "sao") if "dev_loss" in line]
+    assert all(-1 <= line["dev_kendall"] <= 1 for line in validations)
+    for line in validations:
+        shares: Any = line["dev_first_tokens"]
+        assert set(shares) <= set(WORDS)
+        assert list(shares.values()) == sorted(shares.values(), reverse=True)
+    assert all("dev_kendall" not in line for line in metrics(tmp_path / "fixed"))
+
+
+def test_an_order_that_is_known_is_never_lost() -> None:
+    """Whatever order a target has, the best one found is at least as likely."""
+    model = tiny_model()
+    lengths = [9, 2, 12, 1, 0, 7]
+    for seed in range(4):
+        batch = collate(random_examples(lengths=lengths, seed=seed))
+        for beam in (1, 3):
+            orders = search_batch(model, batch, Search(beam=beam))
+            with torch.no_grad():
+                scores = score_steps(model, model.encode(batch.source, batch.source_mask), batch)
+            known = scores.word.sum(dim=1) + scores.gap.sum(dim=1)
+            assert (orders.log_probs[:, 0] >= known - 1e-4).all()  # single precision
+            assert torch.equal(orders.log_probs, orders.log_probs.sort(dim=1, descending=True).values)
+            for row, length in enumerate(lengths):
+                alive = orders.log_probs[row] > DEAD
+                found = {tuple(slots) for slots in orders.slots[row, alive, :length].tolist()}
+                assert len(found) == alive.sum() == min(beam, math.factorial(length))
+
+
+def test_looking_ahead_finds_the_order_that_a_model_was_taught(tmp_path: Path) -> None:
+    """Of a model that writes from right to left only, although the order known is another.
+
+    A search that looks no further than it has written puts off what is hard to foresee, and misses it.
+    """
+    learn(learned().recipe, tmp_path / "r2l", "order.name=r2l", "model.dropout=0", "train.steps=80")
+    trained = load_trained(tmp_path / "r2l", device=torch.device("cpu"))
+    data = prepare(recipe_of(learned().recipe, tmp_path / "l2r")).train  # known: left to right
+    batch = collate([data.example(pair, seed=0, epoch=0) for pair in range(len(data))])
+    right_to_left = (batch.lengths[:, None] + 1 - batch.order).where(batch.order > 0, 0)
+
+    def share_taught(search: Search) -> float:
+        slots = search_batch(trained.model, batch, search).slots[:, 0]
+        return float((slots == right_to_left).all(dim=1).float().mean())
+
+    assert share_taught(Search(beam=2)) > share_taught(Search(beam=2, look_ahead=False)) + 0.2

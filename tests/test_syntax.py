@@ -28,12 +28,13 @@ def forests(draw: st.DrawFn) -> list[int]:
 
 
 def conllu(*sentences: str) -> str:
-    """CoNLL-U from `ID FORM HEAD` triples, one a line."""
+    """CoNLL-U from `ID FORM HEAD`, or `ID FORM HEAD UPOS`, one a line."""
+
+    def line(number: str, form: str, head: str, tag: str = "_") -> str:
+        return f"{number}\t{form}\t_\t{tag}\t_\t_\t{head}\t_\t_\t_\n"
+
     rows = [[row.split() for row in sentence.split(", ")] for sentence in sentences]
-    return "".join(
-        "".join(f"{number}\t{form}\t_\t_\t_\t_\t{head}\t_\t_\t_\n" for number, form, head in block) + "\n"
-        for block in rows
-    )
+    return "".join("".join(line(*row) for row in block) + "\n" for block in rows)
 
 
 @pytest.fixture
@@ -139,6 +140,21 @@ class TestConllu:
         with pytest.raises(UserError, match=r":2: not UTF-8: .* at byte 3$"):
             read_conllu(path)
 
+    def test_words_take_the_part_of_speech_of_their_highest_form(self, path: Path) -> None:
+        sentence = "1 Il 2 PRON, 2 vient 0 VERB, 3-4 du _ _, 3 de 4 ADP, 4 le 2 DET, 5 port 2 NOUN"
+        path.write_text(conllu(sentence, "1 do 3 AUX, 2 n't 3 PART, 3 go 0 VERB"), encoding="utf-8")
+        trees = ConlluFile(path)
+        assert trees.word_tags(1, ["Il", "vient", "du", "port"]) == ["PRON", "VERB", "DET", "NOUN"]
+        assert trees.word_tags(1, ["Il", "vient", "d", "u", "port"]) == ["PRON", "VERB", "DET", "DET", "NOUN"]
+        assert trees.word_tags(2, ["don't", "go"]) == ["AUX", "VERB"]  # the leftmost of two as high
+        assert trees.word_tags(2, ["do", "n'tgo"]) == ["AUX", "VERB"]
+
+    def test_absent_parts_of_speech_are_refused(self, path: Path) -> None:
+        path.write_text(conllu("1 a 0 X, 2 b 1 _"), encoding="utf-8")
+        with pytest.raises(UserError) as refused:
+            ConlluFile(path).word_tags(1, ["a", "b"])
+        assert str(refused.value) == f"{path}: sentence 1 has no part of speech (UPOS) for 'b'"
+
     def test_sentences_belong_to_lines(self, path: Path) -> None:
         path.write_text(conllu("1 a 0", "1 don't 2, 2 go 0"), encoding="utf-8")
         trees = ConlluFile(path)
@@ -165,6 +181,9 @@ class TestSpacy:
     def test_heads_of_words_that_are_split_already(self, parser: SpacyParser) -> None:
         assert list(parser.heads([CAT, [], ["Yes"]])) == [[2, 3, 0, 3, 6, 4, 3], [], [0]]
 
+    def test_parts_of_speech_of_words_that_are_split_already(self, parser: SpacyParser) -> None:
+        assert list(parser.tags([CAT, []])) == [["DET", "NOUN", "VERB", "ADP", "DET", "NOUN", "PUNCT"], []]
+
     def test_syn_writes_the_verb_first(self, parser: SpacyParser) -> None:
         orderer = prepare_order(Order(name="syn", parser=parser.name), split="train")
         lines = [Line(number=1, words=CAT, pieces=[1, 2, 1, 1, 1, 1, 1])]
@@ -184,6 +203,10 @@ class TestSpacy:
         spacy.blank("en").to_disk(tmp_path)
         with pytest.raises(UserError, match=r"this spaCy pipeline has no dependency parser$"):
             next(SpacyParser(str(tmp_path)).heads([["a", "b"]]))
+        with pytest.raises(
+            UserError, match=r"^--parser '.*': this spaCy pipeline doesn't tell parts of speech$"
+        ):
+            next(SpacyParser(str(tmp_path), key="--parser").tags([["a", "b"]]))
 
     def test_absent_spacy_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "spacy", None)

@@ -1,18 +1,19 @@
 """Adaptive orders: how the model itself would write a target that is known.
 
-A beam search over the orders of a target, which differs from decoding only in its candidates: each token that
-is not yet placed, in the one gap that it belongs in.
+Orders of a target are searched by a beam or drawn by chance. Both differ from decoding only in their
+candidates: each token that is not yet placed, in the one gap that it belongs in.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from anyorder.beam import DEAD, Beam
-from anyorder.decode import Moment
+from anyorder.decode import Moment, draw
 from anyorder.model import END, Indigo, Memory
 
 # S sentences, K hypotheses of each, B orders to go on with, T tokens of the longest target
@@ -20,10 +21,17 @@ from anyorder.model import END, Indigo, Memory
 
 @dataclass(frozen=True)
 class Orders:
-    """The best orders found of each target, best first."""
+    """Some orders of each target, no two of a search alike."""
 
     slots: Tensor  # (S, B, T), the slot that each step fills, counted from 1; 0 for padding
     log_probs: Tensor  # (S, B), of the target in that order, its end included; DEAD where there is no order
+
+
+@dataclass(frozen=True)
+class DrawnOrders(Orders):
+    """Orders drawn by chance, each by itself."""
+
+    log_proposals: Tensor  # (S, B), log q of having drawn that order
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,15 @@ class Candidates:
     open: Tensor  # bool: a real token that is not yet written
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The hypotheses to go on with and the token that each writes next, (S, B) each."""
+
+    parent: Tensor
+    token: Tensor  # its slot, counted from 0
+    log_mass: Tensor  # DEAD where there was nothing more to choose
+
+
 @torch.no_grad()
 def search_orders(
     model: Indigo,
@@ -44,22 +61,69 @@ def search_orders(
     lengths: Tensor,
     *,
     width: int,
+    known: Tensor | None = None,
     noise: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> Orders:
-    """The B best orders of each target, or all T! where these are fewer.
+    """The B best orders of each target, best first, or all T! where these are fewer.
 
     targets: (S, T), in sentence order; lengths: (S,). Dropout is on if the model is in training.
+    known: (S, T), log p of each token in an order that is known. A part of a sentence is then ranked by its
+    own log p and that of what remains, in the known order. Without it words that are hard to foresee are put
+    off for as long as the beam can, and with them orders that are far better in the end.
     noise: scale of Gumbel noise on the choice of candidates; the log p returned are free of it.
     """
+
+    def best(beam: Beam, candidates: Candidates) -> Choice:
+        ahead = None if known is None else known[beam.sentences]
+        return _best(beam, candidates, width=width, ahead=ahead, noise=noise, generator=generator)
+
+    found = _written(model, memory, targets, lengths, choose=best, orders=width)
+    log_probs, rank = found.log_probs.sort(dim=1, descending=True, stable=True)
+    return Orders(slots=found.slots.gather(1, rank[..., None].expand_as(found.slots)), log_probs=log_probs)
+
+
+@torch.no_grad()
+def draw_orders(
+    model: Indigo, memory: Memory, targets: Tensor, lengths: Tensor, *, chance: Tensor
+) -> DrawnOrders:
+    """B orders of each target: at each step one of its unplaced tokens, as likely as the model finds it.
+
+    q of a token is p(word) p(gap) over the sum of this product for all tokens unplaced, so that every order
+    may be drawn and the q of all orders add up to one.
+    targets: (S, T), in sentence order; lengths: (S,); chance: (S, B, T), uniform in [0, 1).
+    """
+    log_proposals = memory.states.new_zeros(chance.shape[:2])
+
+    def drawn(beam: Beam, candidates: Candidates) -> Choice:
+        choice, log_proposal = _drawn(beam, candidates, chance[beam.sentences, :, beam.length])
+        log_proposals[beam.sentences] += log_proposal.to(log_proposals)
+        return choice
+
+    orders = chance.shape[1]
+    found = _written(model, memory, targets, lengths, choose=drawn, orders=orders, at_first=orders)
+    return DrawnOrders(slots=found.slots, log_probs=found.log_probs, log_proposals=log_proposals)
+
+
+def _written(
+    model: Indigo,
+    memory: Memory,
+    targets: Tensor,
+    lengths: Tensor,
+    *,
+    choose: Callable[[Beam, Candidates], Choice],
+    orders: int,
+    at_first: int = 1,
+) -> Orders:
+    """Write all targets, token by token as `choose` says. orders: B; at_first: hypotheses to begin with."""
     sentences, longest = targets.shape
     found = Orders(
-        slots=targets.new_zeros(sentences, width, longest),
-        log_probs=memory.states.new_full((sentences, width), DEAD),
+        slots=targets.new_zeros(sentences, orders, longest),
+        log_probs=memory.states.new_full((sentences, orders), DEAD),
     )
     writing = model.start(memory)
-    beam = Beam.start(sentences, device=targets.device)
-    slots = targets.new_zeros(sentences, 1, 0)  # (S, K, tokens written), of the finished sentence
+    beam = Beam.start(sentences, hypotheses=at_first, device=targets.device)
+    slots = targets.new_zeros(sentences, at_first, 0)  # (S, K, tokens written), of the finished sentence
     newest = beam.words
     while len(beam.sentences):
         state = model.advance(writing, newest.flatten(0, 1), beam.places.flatten(0, 1))
@@ -67,25 +131,16 @@ def search_orders(
         first_scores = moment.first_scores()
         whole = lengths[beam.sentences] == beam.length
         _collect(found, beam, slots, end_scores=first_scores[..., END], whole=whole)
+        if bool(whole.all()):
+            break
         candidates = _candidates(
             moment, first_scores, slots, targets[beam.sentences], lengths[beam.sentences]
         )
-        log_mass, parent, token = _best(beam, candidates, width=width, noise=noise, generator=generator)
-        chosen = parent * longest + token  # (S, B), among K · T
-        grown = beam.grow(
-            parent=parent,
-            word=targets[beam.sentences].gather(1, token),
-            gap=candidates.gap.flatten(1).gather(1, chosen),
-            word_score=candidates.word_score.flatten(1).gather(1, chosen),
-            gap_score=candidates.gap_score.flatten(1).gather(1, chosen),
-            log_mass=log_mass,
-        )
-        slots = torch.cat(
-            [slots.gather(1, parent[..., None].expand(-1, -1, slots.shape[2])), token[..., None] + 1], dim=2
-        )
+        choice = choose(beam, candidates)
+        beam, slots = _grown(beam, slots, candidates, choice, targets[beam.sentences])
         staying = (~whole).nonzero().squeeze(1)
-        writing.follow(parent, staying)
-        beam, slots = grown.keep(staying), slots[staying]
+        writing.follow(choice.parent, staying)
+        beam, slots = beam.keep(staying), slots[staying]
         newest = beam.words[..., -1:]
     return found
 
@@ -112,26 +167,64 @@ def _candidates(
 
 
 def _best(
-    beam: Beam, candidates: Candidates, *, width: int, noise: float, generator: torch.Generator | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """log p, parent and token of the B best ways to go on, (S, B) each."""
+    beam: Beam,
+    candidates: Candidates,
+    *,
+    width: int,
+    ahead: Tensor | None,
+    noise: float,
+    generator: torch.Generator | None,
+) -> Choice:
+    """The B best ways to go on. ahead: (S, T), what each token would cost if it came later."""
     mass = beam.log_mass[..., None] + candidates.word_score + candidates.gap_score  # (S, K, T)
-    mass = mass.masked_fill(~candidates.open, DEAD).flatten(1)
+    mass = mass.masked_fill(~candidates.open, DEAD)
     rank = mass
+    if ahead is not None:
+        remaining = (ahead[:, None] * candidates.open).sum(dim=2)  # (S, K)
+        rank = mass + remaining[..., None] - ahead[:, None]
+    mass, rank = mass.flatten(1), rank.flatten(1)
     if noise:
         uniform = torch.rand(mass.shape, generator=generator, device=mass.device).clamp(min=1e-20)
-        rank = mass - noise * (-uniform.log()).log()
+        rank = rank - noise * (-uniform.log()).log()
     chosen = rank.topk(min(width, mass.shape[1]), dim=1).indices
     longest = candidates.open.shape[2]
-    return mass.gather(1, chosen), chosen // longest, chosen % longest
+    return Choice(parent=chosen // longest, token=chosen % longest, log_mass=mass.gather(1, chosen))
+
+
+def _drawn(beam: Beam, candidates: Candidates, chance: Tensor) -> tuple[Choice, Tensor]:
+    """One way to go on for each hypothesis, and log q of it, (S, K). chance: (S, K)."""
+    scores = (candidates.word_score + candidates.gap_score).masked_fill(~candidates.open, DEAD)  # (S, K, T)
+    # A target that is all written is on its way out: it may draw anything, and that counts for nothing.
+    whole = ~candidates.open.any(dim=2)
+    scores = scores.masked_fill(whole[..., None], 0.0)
+    token = draw(scores, chance, temperature=1.0)
+    score, log_proposal = (
+        each.gather(2, token[..., None]).squeeze(2) for each in (scores, scores.log_softmax(dim=2))
+    )
+    parent = torch.arange(token.shape[1], device=token.device).expand_as(token)
+    choice = Choice(parent=parent, token=token, log_mass=beam.log_mass + score)
+    return choice, log_proposal.masked_fill(whole, 0.0)
+
+
+def _grown(
+    beam: Beam, slots: Tensor, candidates: Candidates, choice: Choice, targets: Tensor
+) -> tuple[Beam, Tensor]:
+    """The hypotheses with one more token each, and its slot. slots: (S, K, written); targets: (S, T)."""
+    chosen = choice.parent * targets.shape[1] + choice.token  # (S, B), among K · T
+    grown = beam.grow(
+        parent=choice.parent,
+        word=targets.gather(1, choice.token),
+        gap=candidates.gap.flatten(1).gather(1, chosen),
+        word_score=candidates.word_score.flatten(1).gather(1, chosen),
+        gap_score=candidates.gap_score.flatten(1).gather(1, chosen),
+        log_mass=choice.log_mass,
+    )
+    inherited = slots.gather(1, choice.parent[..., None].expand(-1, -1, slots.shape[2]))
+    return grown, torch.cat([inherited, choice.token[..., None] + 1], dim=2)
 
 
 def _collect(found: Orders, beam: Beam, slots: Tensor, *, end_scores: Tensor, whole: Tensor) -> None:
-    """Take out the orders of targets that are all written, best first. end_scores: (S, K); whole: (S,)."""
-    if not bool(whole.any()):
-        return
-    log_probs, rank = (beam.log_mass + end_scores)[whole].sort(dim=1, descending=True)  # (S', K)
-    ordered = slots[whole].gather(1, rank[..., None].expand(-1, -1, slots.shape[2]))
-    sentences, hypotheses = beam.sentences[whole], rank.shape[1]
-    found.log_probs[sentences, :hypotheses] = log_probs
-    found.slots[sentences, :hypotheses, : slots.shape[2]] = ordered
+    """Take out the orders of targets that are all written. end_scores: (S, K); whole: (S,)."""
+    sentences, hypotheses = beam.sentences[whole], slots.shape[1]
+    found.log_probs[sentences, :hypotheses] = (beam.log_mass + end_scores)[whole]
+    found.slots[sentences, :hypotheses, : slots.shape[2]] = slots[whole]

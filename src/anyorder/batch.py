@@ -55,6 +55,10 @@ class Batch:
         read = self.words.gather(1, self.supervision.slots.argsort(dim=1))  # `<s>`, the sentence, `</s>`
         return read[:, 1:-1].where(self.supervision.mask, PAD)
 
+    def pairs(self, chosen: Tensor) -> Batch:
+        """Some of the pairs, each in its one order. chosen: their rows."""
+        return Batch(**{one.name: getattr(self, one.name)[chosen] for one in fields(self)})
+
     def reordered(self, slots: Tensor, weights: Tensor) -> Batch:
         """Each target in some orders of its own, side by side; the source is there only once.
 

@@ -105,6 +105,11 @@ class Search(Section):
     """Adaptive orders (order.name = "sao"): how they are found, and how they are learned from."""
 
     beam: int = Field(8, ge=1, description="orders to find for each target")
+    look_ahead: bool = Field(
+        True,
+        description="compare beginnings by what the rest costs in the best order known, too; "
+        "false: by themselves, as in the paper",
+    )
     bootstrap: str = Field(
         "l2r", description="fixed order to learn first, and for targets too long to search"
     )
@@ -117,6 +122,12 @@ class Search(Section):
         "posterior", description="how much an order counts: alike, by its probability, or only the best"
     )
     temperature: float = Field(1.0, gt=0, description="of the posterior: below 1 sharper, above 1 flatter")
+    start_temperature: float = Field(
+        10.0, gt=0, description="of the posterior when the search begins, if it is annealed"
+    )
+    anneal_steps: int = Field(
+        0, ge=0, description="updates from start_temperature to temperature, by equal factors; 0: none"
+    )
     dropout: float = Field(0.1, ge=0, lt=1, description="while searching, so that other orders are tried too")
     gumbel: float = Field(0.0, ge=0, description="scale of Gumbel noise on the choice of each token")
     max_length: int = Field(64, ge=1, description="tokens; longer targets keep the bootstrap order")
@@ -284,8 +295,13 @@ def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not valid TOML: {error}") from None
     values.setdefault("run", str(Path("runs") / path.stem))
+    return recipe_with(values, overrides, origin=str(path))
+
+
+def recipe_with(values: dict[str, Any], overrides: Iterable[str], *, origin: str) -> Recipe:
+    """A recipe from nested values, some of them changed by `key=value`."""
     given_by = dict.fromkeys((_override(values, text) for text in overrides), "command line")
-    return checked(Recipe, values, origin=str(path), given_by=given_by)
+    return checked(Recipe, values, origin=origin, given_by=given_by)
 
 
 def checked(

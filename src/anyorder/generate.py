@@ -7,30 +7,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from anyorder import config
-from anyorder.batch import Example, collate
+from anyorder.batch import Example
 from anyorder.beam import Hypothesis
 from anyorder.checkpoint import Trained, load_trained
 from anyorder.decode import decode_all
 from anyorder.errors import UserError
-from anyorder.loss import score_steps
-from anyorder.orders import Line, prepare_order, spread
+from anyorder.orders import Line, order_rule, prepare_order, spread
 from anyorder.own_order import checked_slots
 from anyorder.processes import pick_device
 from anyorder.replay import Step, steps
+from anyorder.scoring import Marginal, Score, score_best, score_given, score_in_any_order
 from anyorder.tokens import Tokenizer
 
 Source = str | NDArray[np.generic]  # a line of text, or feature vectors, (vectors, width)
 # By name, as a recipe's [order], or given: for each target, slots over its words, counted from 1.
 TargetOrder = str | config.Order | Sequence[Sequence[int]]
 
-AT_ONCE = 64  # lines decoded or scored together
+AT_ONCE = 64  # lines decoded together
 SHOWN = 40  # characters of a wrong value, in messages
 
 
@@ -52,16 +52,6 @@ class Output:
         """How it was written."""
         both = zip(self.word_scores, self.gap_scores, strict=False)  # the end is no insertion
         return steps(self.tokens, self.slots, [word + gap for word, gap in both][: len(self.tokens)])
-
-
-@dataclass(frozen=True)
-class Score:
-    """log p of a target in one order."""
-
-    score: float
-    word_score: float
-    gap_score: float
-    slots: tuple[int, ...]  # counted from 1
 
 
 class Writer:
@@ -134,32 +124,67 @@ class Writer:
             outputs[line] = [self._output(hypothesis) for hypothesis in hypotheses]
         return outputs
 
-    @torch.inference_mode()
+    # They overlap: a variable of type str may hold "marginal" too. Its owner gets what the name promises.
+    @overload
+    def score(  # type: ignore[overload-overlap]
+        self,
+        sources: Sequence[Source],
+        targets: Sequence[str],
+        *,
+        order: Literal["marginal"],
+        beam: int = 8,
+        samples: int | None = None,
+        seed: int = 1,
+    ) -> list[Marginal]: ...
+
+    @overload
     def score(
         self,
         sources: Sequence[Source],
         targets: Sequence[str],
         *,
         order: TargetOrder = "l2r",
+        beam: int = 8,
         seed: int = 1,
-    ) -> list[Score]:
-        """log p of each target, written in the given order; the seed is for random ones."""
+    ) -> list[Score]: ...
+
+    def score(
+        self,
+        sources: Sequence[Source],
+        targets: Sequence[str],
+        *,
+        order: TargetOrder = "l2r",
+        beam: int = 8,
+        samples: int | None = None,
+        seed: int = 1,
+    ) -> list[Score] | list[Marginal]:
+        """log p of each target: in the given order, in the best one found ("sao") or in any ("marginal").
+
+        beam: orders to find for "sao" and "marginal", which adds them up, and the run's own with them.
+        samples: orders to draw for "marginal", to estimate what all the others add. seed: for what is drawn.
+        Targets may be of any length.
+        """
         _refuse_bare_text(sources, name="sources")
         _refuse_bare_text(targets, name="targets")
         if len(sources) != len(targets):
             raise UserError(f"{len(sources)} sources but {len(targets)} targets: they go in pairs")
-        examples = self._examples(sources, targets, order=order, seed=seed)
-        scores: list[Score] = []
-        for start in range(0, len(examples), AT_ONCE):
-            part = examples[start : start + AT_ONCE]
-            batch = collate(part).to(self.device)
-            model = self.trained.model
-            found = score_steps(model, model.encode(batch.source, batch.source_mask), batch)
-            for example, word, gap in zip(
-                part, found.word.sum(1).tolist(), found.gap.sum(1).tolist(), strict=True
-            ):
-                scores.append(Score(word + gap, word, gap, tuple(example.order.tolist())))
-        return scores
+        name = order.name if isinstance(order, config.Order) else order
+        _check_search(beam=beam, samples=samples, marginal=name == "marginal")
+        model, device = self.trained.model, self.device
+        if name == "sao":
+            examples = self._examples(sources, targets, order="l2r", seed=seed)
+            return score_best(model, examples, beam=beam, device=device)
+        if name == "marginal":
+            examples = self._examples(sources, targets, order=self._own_order(), seed=seed)
+            return score_in_any_order(
+                model, examples, beam=beam, samples=samples or 0, seed=seed, device=device
+            )
+        return score_given(model, self._examples(sources, targets, order=order, seed=seed), device=device)
+
+    def _own_order(self) -> str:
+        """What the model has learned to write in, at first at least; left to right if that can't be told."""
+        name = self.trained.recipe.fixed_order.name
+        return name if order_rule(name).needs in ("nothing", "counts") else "l2r"
 
     def _examples(
         self, sources: Sequence[Source], targets: Sequence[str], *, order: TargetOrder, seed: int
@@ -211,6 +236,17 @@ class Writer:
             word_scores=hypothesis.word_scores,
             gap_scores=hypothesis.gap_scores,
         )
+
+
+def _check_search(*, beam: int, samples: int | None, marginal: bool) -> None:
+    if beam < 1:
+        raise UserError(f"beam = {beam}: must be 1 or more")
+    if samples is None:
+        return
+    if not marginal:
+        raise UserError(f"samples = {samples}: is only for order = 'marginal'")
+    if samples < 2:
+        raise UserError(f"samples = {samples}: must be 2 or more, to know how far they lie apart")
 
 
 def _given_orders(lines: list[Line], orders: Sequence[Sequence[int]]) -> Iterator[list[int]]:

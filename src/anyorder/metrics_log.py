@@ -32,7 +32,8 @@ class MetricsLog:
             self._file.write(json.dumps({"step": step, **values}) + "\n")
             self._file.flush()
             for name, value in values.items():
-                self._board.add_scalar(name, value, step)
+                if isinstance(value, int | float):
+                    self._board.add_scalar(name, value, step)
         except OSError as error:
             raise UserError(f"{self._file.name}: can't be written: {error.strerror}") from error
 

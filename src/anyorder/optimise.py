@@ -18,10 +18,9 @@ from anyorder.batch import Batch
 from anyorder.checkpoint import Weights
 from anyorder.loss import Loss, batch_loss
 from anyorder.model import Indigo
-from anyorder.processes import Processes
+from anyorder.processes import Processes, in_precision
 
 BETAS = (0.9, 0.98)
-HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Optimiser:
         self._adam.zero_grad(set_to_none=True)
         sums = torch.zeros(4, dtype=torch.float64, device=self.processes.device)
         for number, part in enumerate(parts, start=1):
-            with self._together(last=number == len(parts)), self.autocast():
+            with self._together(last=number == len(parts)), self._precision():
                 loss: Loss = self._losses(part.to(self.processes.device))
                 # Gradients are averaged over processes, so the sum's share is multiplied back.
                 objective = loss.objective * (self.processes.count / steps_in_all)
@@ -114,11 +113,8 @@ class Optimiser:
             return nullcontext()
         return self._losses.no_sync()
 
-    def autocast(self) -> AbstractContextManager[Any]:
-        """Matrix products in the precision asked for."""
-        if self.settings.precision == "fp32":
-            return nullcontext()
-        return torch.autocast(self.processes.device.type, dtype=HALF[self.settings.precision])
+    def _precision(self) -> AbstractContextManager[Any]:
+        return in_precision(self.settings.precision, self.processes.device)
 
     def state(self) -> Weights:
         """Adam's moments by parameter, for a checkpoint."""

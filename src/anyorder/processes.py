@@ -6,9 +6,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as distributed
@@ -16,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from anyorder.errors import UserError
+
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,11 @@ def check_precision(precision: str, device: torch.device) -> None:
         raise UserError('train.precision = "bf16": this CPU can\'t multiply in bf16; use fp32')
     if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
         raise UserError('train.precision = "bf16": this GPU can\'t compute in bf16; allowed: fp32, fp16')
+
+
+def in_precision(precision: str, device: torch.device) -> AbstractContextManager[Any]:
+    """Matrix products in the precision asked for."""
+    return torch.autocast(device.type, dtype=HALF[precision]) if precision in HALF else nullcontext()
 
 
 def _survives_bf16() -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from anyorder.checkpoint import checkpoints
-from anyorder.config import Recipe
+from anyorder.config import Recipe, recipe_with
 from anyorder.errors import UserError
 from anyorder.files import make_folder, write_file
 
@@ -48,6 +49,13 @@ def _recipe_before(run: Path) -> dict[str, Any]:
         return dict(json.loads((run / RECIPE_FILE).read_text(encoding="utf-8")))
     except (ValueError, TypeError):
         raise UserError(f"{run / RECIPE_FILE}: broken; --overwrite starts anew") from None
+
+
+def recipe_of_run(run: Path, overrides: Iterable[str] = ()) -> Recipe:
+    """What a run is trained by, some keys changed by `key=value`."""
+    if not (run / RECIPE_FILE).exists():
+        raise UserError(f"{run}: no {RECIPE_FILE} in it, so it is no run of `anyorder train`")
+    return recipe_with({**_recipe_before(run), "run": str(run)}, overrides, origin=str(run / RECIPE_FILE))
 
 
 def claim_folder(recipe: Recipe, *, overwrite: bool) -> None:

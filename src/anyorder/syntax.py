@@ -1,8 +1,8 @@
-"""Dependency trees of targets, from a spaCy pipeline or a CoNLL-U file.
+"""Dependency trees and parts of speech of targets, from a spaCy pipeline or a CoNLL-U file.
 
 A tree is given by heads: the parent of each word, counted from 1, or 0 for a root. A sentence may have
 several roots. What the SYN order needs of a tree is the depth of each word: 0 for a root, 1 for its
-children, and so on.
+children, and so on. Parts of speech are the universal ones (UPOS): NOUN, VERB, DET and so on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from anyorder.errors import UserError
 NOT_NEEDED = ["ner", "lemmatizer", "textcat", "textcat_multilabel"]
 
 CONLLU_COLUMNS = 10
-CONLLU_FORM, CONLLU_HEAD = 1, 6
+CONLLU_FORM, CONLLU_TAG, CONLLU_HEAD = 1, 3, 6
+CONLLU_NOTHING = "_"
 SHOWN_CHARACTERS = 60
 
 
@@ -49,10 +50,12 @@ def depths(heads: Sequence[int]) -> list[int]:
 
 
 class SpacyParser:
-    """Heads by a spaCy pipeline, which is loaded when the first sentence comes."""
+    """Heads and tags by a spaCy pipeline, which is loaded when the first sentence comes."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, key: str = "order.parser =") -> None:
+        """key: what a person has given the name by, for complaints."""
         self.name = name
+        self._given = f"{key} {name!r}"
 
     @property
     def version(self) -> str:
@@ -64,28 +67,36 @@ class SpacyParser:
 
     def heads(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[int]]:
         """Heads of sentences that are split into words already; parsed in batches, read ahead."""
+        for doc in self._docs(sentences):
+            if not doc.has_annotation("DEP"):
+                raise UserError(f"{self._given}: this spaCy pipeline has no dependency parser")
+            # spaCy makes a root its own head.
+            yield [0 if token.head.i == token.i else token.head.i + 1 for token in doc]
+
+    def tags(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+        """Parts of speech of sentences that are split into words already; tagged in batches, read ahead."""
+        for doc in self._docs(sentences):
+            if not doc.has_annotation("POS"):
+                raise UserError(f"{self._given}: this spaCy pipeline doesn't tell parts of speech")
+            yield [token.pos_ for token in doc]
+
+    def _docs(self, sentences: Iterable[Sequence[str]]) -> Iterator[Any]:
         pipeline = self._pipeline
         from spacy.tokens import Doc
 
-        for doc in pipeline.pipe(Doc(pipeline.vocab, words=list(words)) for words in sentences):
-            if not doc.has_annotation("DEP"):
-                raise UserError(f"order.parser = {self.name!r}: this spaCy pipeline has no dependency parser")
-            # spaCy makes a root its own head.
-            yield [0 if token.head.i == token.i else token.head.i + 1 for token in doc]
+        yield from pipeline.pipe(Doc(pipeline.vocab, words=list(words)) for words in sentences)
 
     @cached_property
     def _pipeline(self) -> Any:  # noqa: ANN401 - spaCy is optional, so its types are too
         try:
             import spacy
         except ImportError:
-            raise UserError(
-                f"order.parser = {self.name!r} needs spaCy: pip install 'anyorder[syntax]'"
-            ) from None
+            raise UserError(f"{self._given} needs spaCy: pip install 'anyorder[syntax]'") from None
         try:
             return spacy.load(self.name, exclude=NOT_NEEDED)
         except OSError:
             raise UserError(
-                f"order.parser = {self.name!r}: no such spaCy pipeline is installed; "
+                f"{self._given}: no such spaCy pipeline is installed; "
                 f"try `python -m spacy download {self.name}`"
             ) from None
 
@@ -102,15 +113,22 @@ class ParsedSentence:
     forms: list[str]
     spelled: list[range]
     heads: list[int]
+    tags: list[str]  # as the file has them
 
     def form_depths(self) -> list[int]:
         """Depth of each form: that of its highest syntactic word."""
         word_depths = depths(self.heads)
         return [min(word_depths[word - 1] for word in words) for words in self.spelled]
 
+    def form_tags(self) -> list[str]:
+        """Part of speech of each form: that of its highest syntactic word, the leftmost of these."""
+        word_depths = depths(self.heads)
+        highest = [min(words, key=lambda word: word_depths[word - 1]) for words in self.spelled]
+        return [self.tags[word - 1] for word in highest]
+
 
 class ConlluFile:
-    """Trees of a split's targets: sentence n belongs to line n of the targets."""
+    """Trees and tags of a split's targets: sentence n belongs to line n of the targets."""
 
     def __init__(self, path: Path, *, normalise: Callable[[str], str] | None = None) -> None:
         """Nothing is read yet; `normalise` does to the file's forms what was done to the targets."""
@@ -119,14 +137,31 @@ class ConlluFile:
 
     def word_depths(self, line: int, words: Sequence[str]) -> list[int]:
         """Depths of the words of a target line, whose words need not be the file's tokens."""
+        return self._aligned(line, words, form_ranks=self._sentence(line).form_depths())
+
+    def word_tags(self, line: int, words: Sequence[str]) -> list[str]:
+        """Parts of speech of the words of a target line: each has that of the highest form in it."""
+        sentence = self._sentence(line)
+        form_depths, form_tags = sentence.form_depths(), sentence.form_tags()
+        if CONLLU_NOTHING in form_tags:
+            form = sentence.forms[form_tags.index(CONLLU_NOTHING)]
+            raise UserError(f"{self.path}: sentence {line} has no part of speech (UPOS) for {form!r}")
+        by_depth = sorted(range(len(form_tags)), key=form_depths.__getitem__)
+        ranks = [by_depth.index(form) for form in range(len(form_tags))]
+        return [form_tags[by_depth[rank]] for rank in self._aligned(line, words, form_ranks=ranks)]
+
+    def _sentence(self, line: int) -> ParsedSentence:
         if line > len(self._sentences):
             raise UserError(
                 f"{self.path}: has {len(self._sentences)} sentences, but there is a target line {line}; "
                 "a sentence for each line is needed"
             )
-        sentence = self._sentences[line - 1]
+        return self._sentences[line - 1]
+
+    def _aligned(self, line: int, words: Sequence[str], *, form_ranks: Sequence[int]) -> list[int]:
+        sentence = self._sentence(line)
         forms = [self.normalise(form) for form in sentence.forms] if self.normalise else sentence.forms
-        found = aligned_depths(words, forms=forms, form_depths=sentence.form_depths())
+        found = aligned_depths(words, forms=forms, form_depths=form_ranks)
         if found is None:
             raise UserError(
                 f"{self.path}: sentence {line} reads {_shown(forms)}, but target line {line} "
@@ -194,7 +229,7 @@ def _rows(path: Path) -> Iterator[_Row]:
 
 
 def _parsed_sentence(rows: list[_Row]) -> ParsedSentence:
-    sentence = ParsedSentence(forms=[], spelled=[], heads=[])
+    sentence = ParsedSentence(forms=[], spelled=[], heads=[], tags=[])
     word_rows: list[_Row] = []
     spelled_until = 0  # the last syntactic word that has its form, alone or within a multiword token
     for row in rows:
@@ -216,6 +251,7 @@ def _parsed_sentence(rows: list[_Row]) -> ParsedSentence:
             f"that goes to {spelled_until}"
         )
     sentence.heads.extend(_head(row, words=len(word_rows)) for row in word_rows)
+    sentence.tags.extend(row.columns[CONLLU_TAG] for row in word_rows)
     if 0 not in sentence.heads:
         raise UserError(f"{rows[0].where}: the sentence that starts here has no root (a word with HEAD 0)")
     _refuse_circles(sentence.heads, word_rows=word_rows)

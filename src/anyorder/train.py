@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,13 +28,15 @@ from anyorder.checkpoint import (
 )
 from anyorder.config import Recipe
 from anyorder.errors import UserError
+from anyorder.interruption import interruption
+from anyorder.kept_orders import SearchStopped, prune_kept
 from anyorder.metrics_log import MetricsLog, Window
 from anyorder.model import Indigo
 from anyorder.optimise import Optimiser, Sums, learning_rate
+from anyorder.order_finder import OrderFinder, Searched
 from anyorder.prepare import Prepared, prepare
 from anyorder.processes import Processes, check_precision, processes
 from anyorder.run_folder import check_folder, claim_folder
-from anyorder.searched import OrderFinder, Searched, prune_kept
 from anyorder.validate import Validation
 
 
@@ -98,6 +97,11 @@ def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite
             reasons = ", ".join(f"{count} × {reason}" for reason, count in skipped.items())
             listener.note(f"training lines left out: {reasons}")
         training = Training(recipe, prepared, these, listener)
+        if these.first and recipe.adaptive and (too_long := training.finder.too_long()):
+            listener.note(
+                f"{too_long} of {len(prepared.train)} targets have more than search.max_length = "
+                f"{recipe.search.max_length} tokens and keep the order {recipe.search.bootstrap}"
+            )
         found = checkpoints(recipe.run)
         if not these.all_have(found[-1].step if found else 0):
             raise UserError(f"{recipe.run}: differs between the machines; they must share the run's folder")
@@ -105,7 +109,7 @@ def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite
             training.restore(found[-1])
         elif recipe.train.init is not None:
             training.bootstrap(recipe.train.init)
-        with _interruption() as interrupted:
+        with interruption() as interrupted:
             return training.run(interrupted)
 
 
@@ -159,7 +163,11 @@ class Training:
         log = MetricsLog(self.recipe.run, from_step=self.progress.step) if self.processes.first else None
         try:
             for epoch, number, pairs in self._plan():
-                self._advance(epoch, number, pairs)
+                try:
+                    self._advance(epoch, number, pairs, interrupted)
+                except SearchStopped:
+                    self._stop_here(self.progress.step)
+                    return False
                 step = self.progress.step
                 at_end = step == self.settings.steps
                 if step % self.settings.log_every == 0 or at_end:
@@ -176,11 +184,15 @@ class Training:
             self._save_average()
         return True
 
-    def _advance(self, epoch: int, number: int, pairs: NDArray[np.int64]) -> None:
+    def _advance(
+        self, epoch: int, number: int, pairs: NDArray[np.int64], interrupted: Callable[[], bool]
+    ) -> None:
         """One update, and everything that is known of it."""
         step = self.progress.step + 1
-        searched = self.finder.refreshed(self.progress.searched, step=step, epoch=epoch, begins=number == 0)
         began = time.perf_counter()
+        searched = self.finder.refreshed(
+            self.progress.searched, step=step, epoch=epoch, begins=number == 0, interrupted=interrupted
+        )
         sums = self._update(step, epoch, pairs)
         seconds = time.perf_counter() - began
         self.progress = replace(
@@ -201,7 +213,12 @@ class Training:
         self.progress = replace(self.progress, window=Window())
         if log is not None:
             rate = learning_rate(self.settings, step)
-            metrics = {"epoch": self.progress.epoch, "lr": rate, **window.metrics()}
+            metrics = {
+                "epoch": self.progress.epoch,
+                "lr": rate,
+                "seconds": self.progress.seconds,  # of all updates so far, their searches included
+                **window.metrics(),
+            }
             log.write(step, metrics)
             self.listener.trained(step, self.settings.steps, metrics)
 
@@ -296,7 +313,7 @@ class Training:
             optimizer=self.optimiser.state(),
             progress=progress,
         )
-        prune_kept(self.recipe.run, self.progress.searched)
+        prune_kept(self.recipe.run, step=self.progress.searched.step)
         found = checkpoints(self.recipe.run)
         prune(self._regular(found)[-self.settings.keep :] or found[-1:], found)
 
@@ -334,22 +351,3 @@ class Training:
             common_words=self.prepared.common_words,
             scores=scores,
         )
-
-
-@contextmanager
-def _interruption() -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C or polite kill into a question for the loop; the second interrupts at once."""
-    asked = False
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

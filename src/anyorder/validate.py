@@ -8,15 +8,19 @@ from typing import Any
 import torch
 
 from anyorder import config
-from anyorder.batch import collate, plan_epoch
+from anyorder.adaptive import Orders
+from anyorder.batch import Batch, collate, plan_epoch
 from anyorder.decode import decode_all
 from anyorder.loss import batch_loss
 from anyorder.metrics import bleu, exact
 from anyorder.model import Indigo
+from anyorder.order_statistics import order_statistics
 from anyorder.prepare import Dataset
 from anyorder.reading import raw_pairs
 from anyorder.searched import learn_from, search_batch
 from anyorder.tokens import Tokenizer
+
+FIRST_TOKENS = 5  # that are logged
 
 
 class Validation:
@@ -32,6 +36,8 @@ class Validation:
     def scores(self, model: Indigo, *, device: torch.device) -> dict[str, Any]:
         """Losses a step, words and gaps apart; BLEU and exact match of the decoded lines.
 
+        Of searched orders also what they are like: their correlation with left to right, and the tokens that
+        most sentences begin to be written with.
         A model whose loss isn't finite writes nothing, so then there is only the loss.
         """
         model.eval()
@@ -44,12 +50,15 @@ class Validation:
     def _losses(self, model: Indigo, device: torch.device) -> dict[str, Any]:
         train = self.recipe.train
         word = gap = words = gaps = 0.0
+        found: list[tuple[list[int], list[str]]] = []  # slots and tokens of each target
         for batch in plan_epoch(self.dev.sizes(), batch_tokens=train.batch_tokens, seed=0, epoch=0):
             examples = [self.dev.example(int(index), seed=0, epoch=0) for index in batch]
             part = collate(examples).to(device)
             if self.recipe.adaptive:
                 best = self.recipe.search.model_copy(update={"weights": "best", "learn_from": "all"})
-                part = learn_from(part, search_batch(model, part, best), best)
+                orders = search_batch(model, part, best, thoroughly=True)
+                found += zip(self._best_slots(orders, part), self._tokens(part), strict=True)
+                part = learn_from(part, orders, best)
             loss = batch_loss(model, part)
             word, gap = word + float(loss.word), gap + float(loss.gap)
             words, gaps = words + loss.words, gaps + loss.gaps
@@ -58,7 +67,17 @@ class Validation:
             "dev_loss": (word + gap) / max(words, gaps),
             "dev_word_loss": word / words,
             "dev_gap_loss": gap / max(1, gaps),
+            **_order_scores(found),
         }
+
+    @staticmethod
+    def _best_slots(orders: Orders, batch: Batch) -> list[list[int]]:
+        rows = zip(orders.slots[:, 0].tolist(), batch.lengths.tolist(), strict=True)
+        return [slots[:length] for slots, length in rows]
+
+    def _tokens(self, batch: Batch) -> list[list[str]]:
+        rows = zip(batch.targets.tolist(), batch.lengths.tolist(), strict=True)
+        return [[self.tokenizer.piece(token) for token in target[:length]] for target, length in rows]
 
     def _decoded(self, model: Indigo, device: torch.device) -> dict[str, Any]:
         sources = [self.dev.corpus.source[index] for index in range(len(self.references))]
@@ -74,3 +93,12 @@ class Validation:
             "dev_bleu": bleu(written, self.references, side=side),
             "dev_exact": exact(words, wanted),
         }
+
+
+def _order_scores(found: list[tuple[list[int], list[str]]]) -> dict[str, Any]:
+    """What searched orders are like; nothing where none were searched."""
+    statistics = order_statistics([slots for slots, _ in found], [tokens for _, tokens in found])
+    if statistics is None:
+        return {}
+    first = list(statistics.first_tokens.items())[:FIRST_TOKENS]
+    return {"dev_kendall": statistics.figures.kendall, "dev_first_tokens": dict(first)}

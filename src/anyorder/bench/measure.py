@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -57,6 +59,57 @@ def time_rows(seconds: Mapping[str, list[float]], *, against: str) -> list[Row]:
             )
         )
     return rows
+
+
+def shares_of_time(
+    call: Callable[[], object],
+    parts: Mapping[str, Sequence[tuple[object, str]]],
+    *,
+    of: str,
+    repeats: int = 5,
+) -> list[Row]:
+    """How much of a call's time is spent in some methods, given as objects and names; then the rest."""
+    seconds = dict.fromkeys(parts, 0.0)
+    with ExitStack() as stack:
+        for name, methods in parts.items():
+            for owner, method in methods:
+                stack.enter_context(_timed(owner, method, part_of=name, seconds=seconds))
+        call()
+        seconds.update(dict.fromkeys(parts, 0.0))
+        began = time.perf_counter()
+        for _ in range(repeats):
+            call()
+        whole = time.perf_counter() - began
+    seconds["the rest"] = whole - sum(seconds.values())
+    return [
+        Row(
+            name=f"of {of}: {name}",
+            value=1000 * time_of_part / repeats,
+            unit="ms",
+            ratio=time_of_part / whole,
+            against=of,
+        )
+        for name, time_of_part in seconds.items()
+    ]
+
+
+@contextmanager
+def _timed(owner: object, method: str, *, part_of: str, seconds: dict[str, float]) -> Iterator[None]:
+    """While this lasts, calls of a method add their time to a part's."""
+    untimed = getattr(owner, method)
+
+    def timed(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        began = time.perf_counter()
+        try:
+            return untimed(*arguments, **named)
+        finally:
+            seconds[part_of] += time.perf_counter() - began
+
+    setattr(owner, method, timed)
+    try:
+        yield
+    finally:
+        delattr(owner, method)  # the class's own shows again
 
 
 def calibration(*, repeats: int = 10) -> Row:

@@ -1,17 +1,21 @@
-"""What adaptive orders cost: training steps with them, against one left to right on the same batch."""
+"""What adaptive orders cost: training with them against training left to right, on the same batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import cast
 
 import numpy as np
 import torch
 
 from anyorder import config
+from anyorder.adaptive import Orders
 from anyorder.batch import Batch, Example, collate
-from anyorder.bench.measure import Row, calibration, interleaved, time_rows
+from anyorder.bench.measure import Row, calibration, interleaved, shares_of_time, time_rows
+from anyorder.bench.memory import peak_memory
+from anyorder.layers import DecoderLayer
 from anyorder.model import Indigo, Shape
 from anyorder.optimise import Optimiser
 from anyorder.processes import Processes
@@ -20,56 +24,114 @@ from anyorder.tokens import UNK
 
 BASELINE = "left to right"
 MEAN_LENGTH = 13
+BEAMS = (1, 8)
 
 
-def bench_sao(
-    *, settings: config.Model, vocabulary: int, sentences: int, refresh: int, repeats: int
-) -> list[Row]:
-    """Training steps on one batch: left to right, as the paper does it, and as the default does it."""
-    torch.manual_seed(0)
-    here = Processes(rank=0, count=1, device=torch.device("cpu"))
-    model = Indigo(settings, Shape(vocabulary=vocabulary, target_vocabulary=vocabulary))
-    optimiser = Optimiser(model, config.Train(), here)
-    batch = _batch(sentences, vocabulary)
-    steps = int((batch.lengths + 1).sum())
+@dataclass(frozen=True)
+class Setting:
+    """What is trained."""
 
-    def learn(part: Batch) -> None:
-        optimiser.update(1, [part], steps_in_all=steps)
-
-    variants: dict[str, Callable[[], object]] = {BASELINE: lambda: learn(batch)}
-    for beam in (1, 8):
-        search = partial(
-            _searched, model, batch, config.Search(beam=beam, learn_from="all", weights="uniform")
-        )
-        variants[_search_name(beam)] = search
-        variants[f"SAO as in the paper, B = {beam}"] = lambda search=search: learn(search())  # type: ignore[misc]
-    rows = time_rows(interleaved(variants, repeats=repeats, warmup=1), against=BASELINE)
-    return [*rows, *(_kept(rows, beam, refresh) for beam in (1, 8)), calibration()]
+    model: config.Model
+    vocabulary: int
+    sentences: int
+    refresh: int  # epochs that orders are kept for
 
 
-def _search_name(beam: int) -> str:
-    return f"search alone, B = {beam}"
+def bench_sao(setting: Setting, *, repeats: int) -> list[Row]:
+    """Steps, searches and epochs; what they hold in memory; where the time of a search goes."""
+    trainer = Trainer(setting)
+    steps: dict[str, Callable[[], object]] = {BASELINE: trainer.step}
+    for beam in BEAMS:
+        steps[f"search alone, B = {beam}"] = partial(trainer.search, beam)
+        steps[f"SAO as in the paper, B = {beam}"] = partial(trainer.paper_step, beam)
+    plain = f"{setting.refresh} epochs {BASELINE}"
+    epochs: dict[str, Callable[[], object]] = {plain: trainer.epochs}
+    for beam in BEAMS:
+        epochs[f"{setting.refresh} epochs of SAO, B = {beam}"] = partial(trainer.epochs, beam)
+    seconds = interleaved(steps | epochs, repeats=repeats, warmup=1)
+    return [
+        *time_rows({name: seconds[name] for name in steps}, against=BASELINE),
+        *time_rows({name: seconds[name] for name in epochs}, against=plain),
+        *_memory_rows(setting),
+        *shares_of_time(partial(trainer.search, max(BEAMS)), trainer.parts(), of="the search"),
+        calibration(),
+    ]
 
 
-def _searched(model: Indigo, batch: Batch, search: config.Search) -> Batch:
-    with searching(model, search):
-        return learn_from(batch, search_batch(model, batch, search), search)
+class Trainer:
+    """One batch, which is all there is to learn from: an epoch is an update."""
+
+    def __init__(self, setting: Setting) -> None:
+        torch.manual_seed(0)
+        self.setting = setting
+        here = Processes(rank=0, count=1, device=torch.device("cpu"))
+        shape = Shape(vocabulary=setting.vocabulary, target_vocabulary=setting.vocabulary)
+        self.model = Indigo(setting.model, shape)
+        self.optimiser = Optimiser(self.model, config.Train(), here)
+        self.batch = _batch(setting.sentences, setting.vocabulary)
+
+    def step(self, batch: Batch | None = None) -> None:
+        """An update; left to right unless the batch is another."""
+        self.optimiser.update(1, [batch or self.batch], steps_in_all=self._steps_in_all)
+
+    def search(self, beam: int) -> Orders:
+        """The orders of the batch."""
+        search = config.Search(beam=beam)
+        with searching(self.model, search):
+            return search_batch(self.model, self.batch, search)
+
+    def paper_step(self, beam: int) -> None:
+        """Search, then learn from all orders found alike."""
+        faithful = config.Search(beam=beam, learn_from="all", weights="uniform")
+        self.step(learn_from(self.batch, self.search(beam), faithful))
+
+    def epochs(self, beam: int = 0) -> None:
+        """As many as orders are kept for: searched once, then one of them is drawn for each update."""
+        orders = self.search(beam) if beam else None
+        for _ in range(self.setting.refresh):
+            self.step(learn_from(self.batch, orders, config.Search(beam=beam)) if orders else None)
+
+    def parts(self) -> dict[str, list[tuple[object, str]]]:
+        """The model's methods, by what they do."""
+        layers = cast("Sequence[DecoderLayer]", self.model.decoder)
+        return {
+            "encoder": [(self.model, "encode")],
+            "self-attention": [
+                (layer.attention, method) for layer in layers for method in ("queries_keys_values", "attend")
+            ],
+            "attention to the source": [(layer.cross, "forward") for layer in layers],
+            "feed-forward": [(layer.feed_forward, "forward") for layer in layers],
+            "words": [(self.model, "first_log_probs")],
+            "gaps": [(self.model, "second_log_probs")],
+        }
+
+    @cached_property
+    def _steps_in_all(self) -> int:
+        return int((self.batch.lengths + 1).sum())
 
 
-def _kept(rows: list[Row], beam: int, refresh: int) -> Row:
-    """Searched once, then one order at a time is learned from for some epochs, as fast as a fixed one."""
-    plain, search = rows[0], next(row for row in rows if row.name == _search_name(beam))
-    assert search.ratio is not None
-    assert search.low is not None
-    assert search.high is not None
-    return replace(
-        plain,
-        name=f"SAO kept for {refresh} epochs, B = {beam}",
-        value=plain.value + search.value / refresh,
-        ratio=1 + search.ratio / refresh,
-        low=1 + search.low / refresh,
-        high=1 + search.high / refresh,
-    )
+def _memory_rows(setting: Setting) -> list[Row]:
+    step = peak_memory(partial(_prepared_step, setting))
+    search = peak_memory(partial(_prepared_search, setting))
+    name = f"memory of a step {BASELINE}"
+    return [
+        Row(name=name, value=step, unit="MB", ratio=1.0, against=name),
+        Row(
+            name=f"memory of its search, B = {max(BEAMS)}",
+            value=search,
+            unit="MB",
+            ratio=search / step,
+            against=name,
+        ),
+    ]
+
+
+def _prepared_step(setting: Setting) -> Callable[[], object]:
+    return Trainer(setting).step
+
+
+def _prepared_search(setting: Setting) -> Callable[[], object]:
+    return partial(Trainer(setting).search, max(BEAMS))
 
 
 def _batch(sentences: int, vocabulary: int) -> Batch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from anyorder.cli import benchmarks, demo, learning, orders, recipes, writing
+from anyorder.cli import benchmarks, demo, evaluating, learning, model_orders, orders, recipes, writing
 
 app = typer.Typer(
     name="anyorder",
@@ -18,11 +18,14 @@ app = typer.Typer(
 app.command("init")(recipes.init)
 app.command("prepare")(learning.prepare)
 app.command("train")(learning.train)
+app.command("search-orders")(learning.search_orders)
 app.command("average")(learning.average)
 app.command("info")(learning.info)
 app.command("generate")(writing.generate)
 app.command("score")(writing.score)
+app.command("evaluate")(evaluating.evaluate)
 app.command("order")(orders.order)
+app.command("orders", epilog=model_orders.DEFINITIONS)(model_orders.orders)
 app.command("demo")(demo.demo)
 app.add_typer(benchmarks.app, name="bench")
 

@@ -57,9 +57,11 @@ def sao(
 ) -> None:
     """Training with searched adaptive orders against training left to right, on the same batch.
 
+    Also what a search holds in memory, and where its time goes.
+
     Example: `anyorder bench sao`
     """
-    from anyorder.bench.sao import bench_sao
+    from anyorder.bench.sao import Setting, bench_sao
     from anyorder.config import Model, checked
 
     sizes = {
@@ -69,11 +71,13 @@ def sao(
         "decoder_layers": layers,
         "heads": 4,
     }
-    settings = checked(Model, sizes, origin="bench sao")
-    rows = bench_sao(
-        settings=settings, vocabulary=vocabulary, sentences=sentences, refresh=refresh, repeats=repeats
+    setting = Setting(
+        model=checked(Model, sizes, origin="bench sao"),
+        vocabulary=vocabulary,
+        sentences=sentences,
+        refresh=refresh,
     )
-    show(rows, as_json=as_json)
+    show(bench_sao(setting, repeats=repeats), as_json=as_json)
 
 
 def show(rows: Sequence[Row], *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Commands around a run: prepare, train, average, info."""
+"""Commands around a run: prepare, train, search-orders, average, info."""
 
 from __future__ import annotations
 
@@ -101,9 +101,40 @@ def train(
         finished = train_model(settings, listener=watcher, resume=resume, overwrite=overwrite)
     if not finished:
         raise typer.Exit(INTERRUPTED)
-    first_process = os.environ.get("RANK", "0") == "0"  # torchrun starts this command several times
-    if first_process:
+    if _first_process():
         results.print(f"model: {settings.run}", soft_wrap=True)
+
+
+def _first_process() -> bool:
+    """torchrun starts a command several times, and one of them is enough to speak."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def search_orders(
+    run: RUN,
+    overrides: OVERRIDES = None,
+    output: Path | None = typer.Option(
+        None, "--output", help="Also write the orders to this file, as JSON, a line a training pair."
+    ),
+) -> None:
+    """Search the orders of a run's training pairs with its last checkpoint; `train --resume` uses them.
+
+    Ctrl-C stops it, and the same command goes on. How is said by the run's own [search].
+
+    Example: `anyorder search-orders runs/sao --output orders.jsonl`
+
+    On several processes: `torchrun --nproc-per-node 2 -m anyorder search-orders runs/sao`
+    """
+    from anyorder.refresh import refresh_orders
+    from anyorder.run_folder import recipe_of_run
+
+    settings = recipe_of_run(run, overrides or ())
+    with Watcher() as watcher:
+        folder = refresh_orders(settings, output=output, progress=watcher.preparing)
+    if folder is None:
+        raise typer.Exit(INTERRUPTED)
+    if _first_process():
+        results.print(f"orders: {folder}", soft_wrap=True)
 
 
 def average(

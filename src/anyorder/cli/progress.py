@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from anyorder.cli.output import remarks
@@ -59,7 +60,9 @@ class Watcher:
 
     def validated(self, step: int, scores: dict[str, Any], *, best: bool) -> None:
         """The dev set was gone through."""
-        shown = "  ".join(f"{name.removeprefix('dev_')} {value:.3f}" for name, value in scores.items())
+        shown = "  ".join(
+            f"{name.removeprefix('dev_').replace('_', ' ')} {_shown(value)}" for name, value in scores.items()
+        )
         remarks.print(
             f"[bold]step {step}[/bold]  dev: {shown}" + ("  [green]best[/green]" if best else ""),
             soft_wrap=True,
@@ -69,3 +72,10 @@ class Watcher:
         if name not in self._tasks:
             self._tasks[name] = self._bar.add_task(name, total=total, metrics="")
         return self._tasks[name]
+
+
+def _shown(value: float | dict[str, float]) -> str:
+    """A score, or tokens with their shares, which may look like markup."""
+    if isinstance(value, dict):
+        return escape(", ".join(f"{token} {share:.0%}" for token, share in value.items()))
+    return f"{value:.3f}"

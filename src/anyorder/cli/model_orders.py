@@ -1,0 +1,265 @@
+"""The command that studies the orders of a trained model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from anyorder.cli.order_tables import figures_table, first_tokens_table, group_table, meanings, numbered
+from anyorder.cli.output import AS_JSON, print_json, results
+from anyorder.cli.progress import Watcher
+from anyorder.config import Recipe, Splits
+from anyorder.errors import UserError
+from anyorder.order_statistics import Compared, compare
+
+if TYPE_CHECKING:
+    from anyorder.found_orders import FoundOrders, OrderedSentence
+    from anyorder.reading import Files
+    from anyorder.syntax import SpacyParser
+    from anyorder.tokens import Tokenizer
+
+DEFAULT_SPLIT: Splits = "dev"
+DEFAULT_BEAM = 8
+
+DEFINITIONS = f"""What the figures mean:
+
+{meanings()}
+
+Sentences of one token count nowhere. A mean step, 0 first to 1 last in its sentence, is that of the tokens
+of a part of speech, or of a quarter of the running words of the training targets; pieces go with their word.
+"""
+
+
+def orders(
+    run: Annotated[Path, typer.Argument(help="Folder of a trained model.", show_default=False)],
+    split: Splits | None = typer.Option(
+        None, "--split", help=f"Pairs of the run's recipe; default {DEFAULT_SPLIT}."
+    ),
+    source: Path | None = typer.Option(
+        None, "--source", help="Other sources, a line each, or .npy features."
+    ),
+    target: Path | None = typer.Option(None, "--target", help="The targets that go with them."),
+    lines: int | None = typer.Option(None, "--lines", min=1, help="Only the first so many."),
+    beam: int | None = typer.Option(
+        None, "--beam", min=1, help=f"Orders kept while searching; default {DEFAULT_BEAM}."
+    ),
+    written: bool = typer.Option(
+        False, "--written", help="How the model writes its own outputs, by the recipe's [decode]."
+    ),
+    parser: str | None = typer.Option(None, "--parser", help="spaCy pipeline, for parts of speech."),
+    conllu: Path | None = typer.Option(
+        None, "--conllu", help="CoNLL-U of the targets, for parts of speech: sentence n is line n."
+    ),
+    examples: int = typer.Option(3, "--examples", min=0, help="Sentences to show with their steps."),
+    svg: Path | None = typer.Option(
+        None, "--svg", help="File for a picture of which slots are written when."
+    ),
+    as_json: bool = AS_JSON,
+    device: str | None = typer.Option(None, "--device", help="auto, cpu, cuda, ..."),
+) -> None:
+    """Study the orders that a model finds best for given targets, beside left to right and chance.
+
+    Example: `anyorder orders runs/sao --split dev --svg orders.svg`
+    """
+    from anyorder.checkpoint import load_trained
+    from anyorder.files import write_file
+    from anyorder.found_orders import search_targets, written_outputs
+    from anyorder.order_plot import plot
+    from anyorder.processes import pick_device
+
+    _refuse_what_does_not_fit(split=split, source=source, target=target, beam=beam, written=written)
+    _refuse_tags_that_do_not_fit(parser=parser, conllu=conllu, written=written)
+    if svg is not None and not svg.parent.is_dir():
+        raise UserError(f"--svg {svg}: there is no folder {svg.parent}")
+    picked = pick_device(device or "auto")
+    trained = load_trained(run, device=picked)
+    files = _files(trained.recipe, split=split, source=source, target=target)
+    beam = beam or DEFAULT_BEAM
+    tagger = _tagger(parser)
+    find = written_outputs if written else partial(search_targets, beam=beam)
+    with Watcher() as watcher:
+        progress = partial(watcher.preparing, "writing" if written else "searching orders")
+        found = find(trained, files, lines=lines, device=picked, progress=progress)
+        tags = _tags(found.sentences, tagger=tagger, conllu=conllu, tokenizer=trained.tokenizer)
+        counted = _counted(
+            found.sentences, trained.recipe, progress=partial(watcher.preparing, "counting words")
+        )
+    study = _study(
+        found,
+        tags=tags,
+        counted=counted,
+        title=f"{run}, {_named(split, target)}: "
+        + ("how it writes its own outputs" if written else f"the best orders found, beam {beam}"),
+    )
+    if svg is not None:
+        write_file(svg, plot(study.compared, title=study.title).encode())
+    if as_json:
+        print_json(_as_json(study))
+    else:
+        _show(study, examples=examples)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """How often words occur."""
+
+    words: Counter[str]
+    where: str  # in which text
+
+
+@dataclass(frozen=True)
+class _Study:
+    """All that the command has found out."""
+
+    title: str
+    found: FoundOrders
+    compared: Compared
+    counted_in: str
+
+
+def _refuse_what_does_not_fit(
+    *, split: Splits | None, source: Path | None, target: Path | None, beam: int | None, written: bool
+) -> None:
+    if (source is None) != (target is None):
+        raise UserError("--source and --target go together: give both or neither")
+    if split is not None and source is not None:
+        raise UserError(f"--split {split} and --source {source}: give one of them, not both")
+    if beam is not None and written:
+        raise UserError(
+            f"--beam {beam}: is for searched orders; with --written the recipe's [decode] decides"
+        )
+
+
+def _refuse_tags_that_do_not_fit(*, parser: str | None, conllu: Path | None, written: bool) -> None:
+    if conllu is None:
+        return
+    if parser is not None:
+        raise UserError(f"--parser {parser} and --conllu {conllu}: give one of them, not both")
+    if written:
+        raise UserError(f"--conllu {conllu}: is of the targets; for --written give --parser")
+    if not conllu.is_file():
+        raise UserError(f"--conllu {conllu}: no such file")
+
+
+def _files(recipe: Recipe, *, split: Splits | None, source: Path | None, target: Path | None) -> Files:
+    from anyorder.found_orders import files_of_pairs
+    from anyorder.reading import split_files
+
+    if source is not None and target is not None:
+        return files_of_pairs(source=source, target=target)
+    return split_files(recipe, split or DEFAULT_SPLIT)
+
+
+def _named(split: Splits | None, target: Path | None) -> str:
+    return str(target) if target is not None else split or DEFAULT_SPLIT
+
+
+def _tagger(parser: str | None) -> SpacyParser | None:
+    from anyorder.syntax import SpacyParser
+
+    if parser is None:
+        return None
+    tagger = SpacyParser(parser, key="--parser")
+    list(tagger.tags([]))  # loads it: what is wrong with it should not be told after a long search
+    return tagger
+
+
+def _tags(
+    sentences: Sequence[OrderedSentence],
+    *,
+    tagger: SpacyParser | None,
+    conllu: Path | None,
+    tokenizer: Tokenizer,
+) -> list[list[str]] | None:
+    """The part of speech of each word, if there is something that tells it."""
+    from anyorder.syntax import ConlluFile
+
+    if conllu is not None:
+        trees = ConlluFile(conllu, normalise=tokenizer.normalised)
+        return [trees.word_tags(sentence.line, sentence.words) for sentence in sentences]
+    if tagger is not None:
+        return list(tagger.tags(sentence.words for sentence in sentences))
+    return None
+
+
+def _counted(
+    sentences: Sequence[OrderedSentence], recipe: Recipe, *, progress: Callable[[int, int], None]
+) -> _Counted:
+    from anyorder.found_orders import training_counts
+    from anyorder.orders import count_words
+
+    in_training = training_counts(recipe, progress=progress)
+    if in_training is not None:
+        return _Counted(in_training, where="the training targets")
+    words = count_words(sentence.words for sentence in sentences)
+    return _Counted(words, where="these sentences, as the training targets are gone")
+
+
+def _study(
+    found: FoundOrders, *, tags: Sequence[Sequence[str]] | None, counted: _Counted, title: str
+) -> _Study:
+    from anyorder.found_orders import frequency_labels
+
+    labels = {}
+    if tags is not None:
+        both = zip(found.sentences, tags, strict=True)
+        labels["part of speech"] = [sentence.by_token(of_words) for sentence, of_words in both]
+    labels["frequency"] = frequency_labels(found.sentences, counted.words)
+    compared = compare(
+        [sentence.slots for sentence in found.sentences],
+        [sentence.tokens for sentence in found.sentences],
+        labels=labels,
+    )
+    if compared is None:
+        raise UserError(f"{title}: none has two tokens or more, so there is no order to study")
+    return _Study(title=title, found=found, compared=compared, counted_in=counted.where)
+
+
+def _as_json(study: _Study) -> dict[str, Any]:
+    return {
+        "title": study.title,
+        "left_out": study.found.left_out,
+        "counted_in": study.counted_in,
+        **asdict(study.compared),
+        "sentences": [asdict(sentence) for sentence in study.found.sentences],
+    }
+
+
+def _show(study: _Study, *, examples: int) -> None:
+    compared = study.compared
+    results.print(study.title, style="bold", markup=False)
+    for reason, count in study.found.left_out.items():
+        results.print(f"left out: {count:,} ({reason})", markup=False)
+    results.print(
+        f"{compared.found.sentences:,} sentences of two tokens or more, {compared.found.tokens:,} tokens\n"
+    )
+    results.print(figures_table(compared), "")
+    _show_gain(study.found.sentences)
+    results.print(first_tokens_table(compared), "")
+    results.print("mean step, 0 first to 1 last")
+    for name in compared.found.groups:
+        results.print(group_table(compared, name), "")
+    results.print(f"Words were counted in {study.counted_in}.")
+    longer = [sentence for sentence in study.found.sentences if len(sentence.slots) > 1]
+    for sentence in longer[:examples]:
+        results.print(f"\nline {sentence.line}, log p {sentence.log_prob:.2f}", style="dim")
+        results.print(numbered(sentence, width=results.width), end="")
+
+
+def _show_gain(sentences: Sequence[OrderedSentence]) -> None:
+    """How the orders found compare with left to right in probability, where both are known."""
+    both = [
+        (sentence.log_prob, sentence.left_to_right_log_prob)
+        for sentence in sentences
+        if sentence.left_to_right_log_prob is not None
+    ]
+    if both:
+        found, left_to_right = (fmean(column) for column in zip(*both, strict=True))
+        results.print(f"mean log p: {found:.2f} as found, {left_to_right:.2f} left to right\n")

@@ -1,0 +1,94 @@
+"""METEOR 1.5, by its own program (Denkowski and Lavie, 2014)."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from anyorder.errors import UserError
+from anyorder.metrics.java import find_jar, run_java
+from anyorder.metrics.metric import Metric, Numbers, Options, References
+from anyorder.metrics.sacre import word_splitter
+
+# What words are matched by in each language. Paraphrases come with pycocoevalcap for English alone.
+MODULES = {
+    "en": ("exact", "stem", "synonym", "paraphrase"),
+    **dict.fromkeys(("de", "es", "fr", "ru"), ("exact", "stem")),
+    "cs": ("exact",),
+    **dict.fromkeys(("da", "fi", "hu", "it", "nl", "no", "pt", "ro", "sv", "tr"), ("exact", "stem")),
+    "other": ("exact",),
+}
+# Whose text the program itself splits into words, which published figures rely on.
+_SPLIT_BY_METEOR = ("en", "de", "es", "fr", "ru", "cs")
+
+_BETWEEN = " ||| "
+# Where METEOR's statistics of a line have what is looked at here.
+_LENGTH, _REFERENCE_LENGTH, _CHUNKS, _MATCHES, _REFERENCE_MATCHES = 0, 1, -3, -2, -1
+
+
+class Meteor(Metric):
+    """METEOR in one language. Capitals never count."""
+
+    name = "METEOR"
+
+    def __init__(self, options: Options) -> None:
+        if options.language not in MODULES:
+            raise UserError(
+                f"meteor: language {options.language!r}: allowed: {', '.join(sorted(MODULES))} "
+                "(other: any language, by exact words alone)"
+            )
+        self._language = options.language
+        self._program = find_jar("meteor", "meteor-1.5.jar", needed_by="meteor")
+        self._words = None if self._language in _SPLIT_BY_METEOR else word_splitter(options)
+
+    def statistics(self, written: Sequence[str], references: References) -> Numbers:
+        """Lengths, matches by each module, and chunks, against the best of a line's references."""
+        questions = [
+            _BETWEEN.join(["SCORE", *map(self._one_field, wanted), self._one_field(text)])
+            for text, *wanted in zip(written, *references, strict=True)
+        ]
+        answers = [answer.split() for answer in self._ask(questions)]
+        return _whole_lines_unbroken(np.array(answers, dtype=np.float64))
+
+    def scores(self, sums: Numbers) -> Numbers:
+        """By the program's formula, in per cent."""
+        question = _BETWEEN.join(["EVAL", *(" ".join(map(str, row)) for row in sums.tolist())])
+        with TemporaryDirectory() as folder:
+            # Reading the paraphrases takes ten seconds, and the formula has no use for them.
+            no_paraphrases = Path(folder, "none.gz")
+            no_paraphrases.write_bytes(gzip.compress(b""))
+            *scores, _of_all = self._ask([question], "-a", no_paraphrases)
+        return 100 * np.array(scores, dtype=np.float64)
+
+    def signature(self, *, references: int) -> str:
+        """Version and language stand for the program's weights too."""
+        words = self._words.name if self._words else "meteor"
+        modules = ",".join(MODULES[self._language])
+        return f"nrefs:{references}|lang:{self._language}|case:lc|tok:{words}|modules:{modules}|version:1.5"
+
+    def _one_field(self, text: str) -> str:
+        """Text that can't be taken for several fields or lines of a question."""
+        words = self._words.split(text) if self._words else text.split()
+        return " ".join(words).replace("|||", " ")
+
+    def _ask(self, questions: Sequence[str], *arguments: str | Path) -> list[str]:
+        normalise = "-lower" if self._words else "-norm"
+        modules = " ".join(MODULES[self._language])
+        program: list[str | Path] = ["-Xmx2G", "-jar", self._program, "-", "-", "-stdio"]
+        how = ["-l", self._language, normalise, "-m", modules]
+        return run_java([*program, *how, *arguments], lines=questions, needed_by="meteor")
+
+
+def _whole_lines_unbroken(statistics: Numbers) -> Numbers:
+    """Without the chunk that a line is if all of it matches; METEOR leaves it out when it adds lines up."""
+    all_matches = (
+        (statistics[:, _MATCHES] == statistics[:, _LENGTH])
+        & (statistics[:, _REFERENCE_MATCHES] == statistics[:, _REFERENCE_LENGTH])
+        & (statistics[:, _CHUNKS] == 1)
+    )
+    statistics[all_matches, _CHUNKS] = 0
+    return statistics

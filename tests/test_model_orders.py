@@ -1,0 +1,233 @@
+"""The command `orders`: what it prints, draws and refuses."""
+
+from __future__ import annotations
+
+import shutil
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpora import PAIRS, assert_one_line_refusal, call_here, json_lines, learned, write_lines
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anyorder.cli.order_tables import numbered
+from anyorder.found_orders import OrderedSentence
+from anyorder.order_plot import plot
+from anyorder.order_statistics import Compared, compare, order_statistics
+
+Capture = pytest.CaptureFixture[str]
+
+
+def orders(capsys: Capture, *arguments: object) -> dict[str, Any]:
+    """What `anyorder orders` tells of the test's model as JSON."""
+    (told,) = json_lines(call_here(capsys, "orders", learned().run, *arguments, "--json"))
+    return told
+
+
+def ordered(tokens: list[str], slots: list[int]) -> OrderedSentence:
+    return OrderedSentence(
+        line=1,
+        tokens=tuple(tokens),
+        words=tuple(tokens),
+        pieces=(1,) * len(tokens),
+        slots=tuple(slots),
+        log_prob=-1.0,
+        left_to_right_log_prob=None,
+    )
+
+
+# JSON and text
+
+
+def test_json_tells_all(capsys: Capture) -> None:
+    told = orders(capsys, "--beam", "3")
+    assert told["title"] == f"{learned().run}, dev: the best orders found, beam 3"
+    assert told["left_out"] == {}
+    assert told["counted_in"] == "the training targets"
+    targets = (learned().folder / "dev.target").read_text().splitlines()
+    assert [" ".join(one["tokens"]) for one in told["sentences"]] == targets
+    found = order_statistics(
+        [one["slots"] for one in told["sentences"]], [one["tokens"] for one in told["sentences"]]
+    )
+    assert found is not None
+    assert told["found"]["figures"] == pytest.approx(vars(found.figures))
+    assert told["left_to_right"]["figures"]["kendall"] == 1
+    assert told["by_chance"]["figures"]["kendall"] == 0
+    tokens = sum(group["tokens"] for group in told["found"]["groups"]["frequency"].values())
+    assert tokens == told["found"]["tokens"]
+
+
+def test_lines_splits_and_other_files(capsys: Capture) -> None:
+    folder = learned().folder
+    flags = ["--source", folder / "train.source", "--target", folder / "train.target"]
+    of_split, of_files = orders(capsys, "--split", "train"), orders(capsys, *flags)
+    assert len(of_split["sentences"]) == PAIRS["train"]
+    assert of_files["sentences"] == of_split["sentences"]
+    assert of_files["title"].startswith(f"{learned().run}, {folder / 'train.target'}: ")
+    first = orders(capsys, *flags, "--lines", "5")["sentences"]
+    assert [one["slots"] for one in first] == [one["slots"] for one in of_split["sentences"][:5]]
+
+
+def test_written_orders_are_those_of_the_outputs(capsys: Capture) -> None:
+    told = orders(capsys, "--written")
+    assert told["title"] == f"{learned().run}, dev: how it writes its own outputs"
+    answer = call_here(capsys, "generate", learned().run, learned().folder / "dev.source", "--json")
+    answers = [row["hypotheses"][0] for row in json_lines(answer)]
+    assert [one["slots"] for one in told["sentences"]] == [one["slots"] for one in answers if one["finished"]]
+
+
+def test_text_shows_figures_baselines_and_examples(capsys: Capture) -> None:
+    told = orders(capsys, "--beam", "2")
+    answer = call_here(capsys, "orders", learned().run, "--beam", "2", "--examples", "2")
+    shown = answer.stdout.decode()
+    assert f"Kendall's tau {told['found']['figures']['kendall']:.3f} 1.000 0.000" in " ".join(shown.split())
+    assert "Words were counted in the training targets." in shown
+    assert shown.count("\nline ") == 2
+    first = told["sentences"][0]
+    lines = shown.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("line 1, log p "))
+    assert lines[start + 1].split() == first["tokens"]
+    written_at = {slot: str(step) for step, slot in enumerate(first["slots"], start=1)}
+    assert lines[start + 2].split() == [written_at[slot] for slot in sorted(written_at)]
+
+
+def test_gone_training_targets_are_told(capsys: Capture, tmp_path: Path) -> None:
+    run = shutil.copytree(learned().run, tmp_path / "run")
+    config = run / "config.json"
+    config.write_text(config.read_text().replace('"target": "train.target"', '"target": "gone"'))
+    (told,) = json_lines(call_here(capsys, "orders", run, "--json"))
+    assert told["counted_in"] == "these sentences, as the training targets are gone"
+
+
+def test_parts_of_speech_from_a_file(capsys: Capture, tmp_path: Path) -> None:
+    trees = tmp_path / "dev.conllu"
+    rows = []
+    for target in (learned().folder / "dev.target").read_text().splitlines():
+        for number, word in enumerate(target.split(), start=1):
+            tag = "VOWEL" if word in "ae" else "CONSONANT"
+            rows.append(f"{number}\t{word}\t_\t{tag}\t_\t_\t{number - 1}\t_\t_\t_")
+        rows.append("")
+    write_lines(trees, rows)
+    told = orders(capsys, "--conllu", trees)
+    groups = told["found"]["groups"]["part of speech"]
+    steps = [
+        one["slots"].index(slot) / (len(one["slots"]) - 1)
+        for one in told["sentences"]
+        for slot, token in enumerate(one["tokens"], start=1)
+        if token in "ae"
+    ]
+    assert groups["VOWEL"]["tokens"] == len(steps)
+    assert groups["VOWEL"]["step"] == pytest.approx(sum(steps) / len(steps))
+    assert set(groups) == {"VOWEL", "CONSONANT"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--source", "a"], "--source and --target go together: give both or neither"),
+        (
+            ["--split", "dev", "--source", "a", "--target", "b"],
+            "--split dev and --source a: give one of them",
+        ),
+        (["--source", "nowhere", "--target", "nowhere"], "nowhere: no such file (--source)"),
+        (["--split", "test"], "data.test: missing"),
+        (
+            ["--written", "--beam", "3"],
+            "--beam 3: is for searched orders; with --written the recipe's [decode]",
+        ),
+        (["--parser", "p", "--conllu", "c"], "--parser p and --conllu c: give one of them, not both"),
+        (["--written", "--conllu", "c"], "--conllu c: is of the targets; for --written give --parser"),
+        (["--conllu", "nowhere"], "--conllu nowhere: no such file"),
+        (["--svg", "nowhere/orders.svg"], "--svg nowhere/orders.svg: there is no folder nowhere"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_flags_are_answered_in_one_line(capsys: Capture, arguments: list[str], part: str) -> None:
+    assert_one_line_refusal(call_here(capsys, "orders", learned().run, *arguments), part)
+
+
+def test_an_absent_pipeline_is_named(capsys: Capture) -> None:
+    pytest.importorskip("spacy")
+    answer = call_here(capsys, "orders", learned().run, "--parser", "xx_nowhere")
+    assert_one_line_refusal(answer, "--parser 'xx_nowhere': no such spaCy pipeline is installed")
+
+
+def test_targets_of_one_token_have_no_order(capsys: Capture, tmp_path: Path) -> None:
+    line = write_lines(tmp_path / "line", ["a"])
+    answer = call_here(capsys, "orders", learned().run, "--source", line, "--target", line)
+    assert_one_line_refusal(answer, "none has two tokens or more, so there is no order to study")
+
+
+# Sentences with their steps
+
+
+def test_steps_stand_below_their_tokens() -> None:
+    drawn = numbered(ordered(["a", "brown", "dog", "[x]"], [3, 2, 1, 4]), width=80)
+    assert drawn.plain == "a brown dog [x]\n3 2     1   4\n"
+
+
+def test_wide_characters_take_two_columns() -> None:
+    assert numbered(ordered(["犬", "が"], [2, 1]), width=80).plain == "犬 が\n2  1\n"
+
+
+@given(
+    words=st.lists(st.text("ab", min_size=1, max_size=9), min_size=1, max_size=30), width=st.integers(10, 40)
+)
+def test_long_sentences_wrap(words: list[str], width: int) -> None:
+    slots = list(range(len(words), 0, -1))
+    lines = numbered(ordered(words, slots), width=width).plain.splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert " ".join(lines[0::2]).split() == words
+    assert [int(step) for step in " ".join(lines[1::2]).split()] == slots
+
+
+# The picture
+
+
+def compared() -> Compared:
+    kinds = {"kind": ["XYX", "<&"]}
+    found = compare([[2, 1, 3], [2, 1]], ["abc", "de"], labels=kinds)
+    assert found is not None
+    return found
+
+
+def test_the_picture_shows_the_heat_map_and_the_groups() -> None:
+    root = ElementTree.fromstring(plot(compared(), title="a <run>"))
+    assert [title.text for title in root.findall("{*}title")] == ["a <run>"]
+    told = [title.text for title in root.findall("{*}rect[@class='heat']/{*}title")]
+    heat = compared().found.heat
+    assert told == [
+        f"tenth {step} of the steps, tenth {slot} of the slots: {share:.1%}"
+        for step, row in enumerate(heat, start=1)
+        for slot, share in enumerate(row, start=1)
+    ]
+    texts = [text.text for text in root.findall("{*}text")]
+    assert "mean step by kind" in texts
+    assert {"X", "Y", "<", "&"} <= set(texts)
+
+
+def test_bars_are_as_long_as_steps_are_late() -> None:
+    root = ElementTree.fromstring(plot(compared(), title="t"))
+    bars = [float(bar.attrib["width"]) for bar in root.findall("{*}rect[@class='bar']")]
+    steps = [group.step for group in compared().found.groups["kind"].values()]
+    longest = max(bars)
+    assert [bar / longest for bar in bars] == pytest.approx([step / max(steps) for step in steps], abs=1e-3)
+
+
+def test_the_picture_needs_nothing_from_outside() -> None:
+    picture = plot(compared(), title="t")
+    assert picture.count("http") == 1  # the name of the SVG namespace
+    assert "url(" not in picture
+    assert "<script" not in picture
+
+
+def test_the_command_draws_what_it_found(capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "orders.svg"
+    told = orders(capsys, "--svg", path)
+    root = ElementTree.parse(path).getroot()
+    assert root.find("{*}title").text == told["title"]
+    assert f"{told['found']['sentences']} sentences" in " ".join(
+        text.text for text in root.findall("{*}text")
+    )

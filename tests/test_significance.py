@@ -1,0 +1,130 @@
+"""Tests of significance, against sacreBLEU's and against all that chance could do."""
+
+from __future__ import annotations
+
+from itertools import product
+from random import Random
+
+import numpy as np
+import pytest
+from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.metrics.base import Metric as SacreMetric
+from sacrebleu.significance import PairedTest
+from sacrebleu.significance import Result as SacreResult
+
+from anyorder.metrics import METRICS, Options, Result, evaluate
+from anyorder.metrics.significance import SEED, Comparison, compare
+
+LINES, SAMPLES = 60, 200
+OFFLINE = [name for name in METRICS if name not in ("ribes", "meteor", "cider")]  # without the extra or Java
+
+
+def corpus(*, lines: int = LINES, seed: int = 1) -> list[str]:
+    random = Random(seed)
+    return [" ".join(random.choices("abcdefghij", k=random.randint(5, 12))) for _ in range(lines)]
+
+
+def with_mistakes(text: list[str], *, share: float, seed: int) -> list[str]:
+    random = Random(seed)
+    return [
+        " ".join(random.choice("klm") if random.random() < share else word for word in line.split())
+        for line in text
+    ]
+
+
+REFERENCE = corpus()
+SYSTEM = with_mistakes(REFERENCE, share=0.18, seed=2)
+BASELINE = with_mistakes(REFERENCE, share=0.22, seed=3)
+SACRE: dict[str, SacreMetric] = {"bleu": BLEU(force=True), "chrf": CHRF(), "ter": TER()}
+
+
+def result(name: str, written: list[str], reference: list[str] = REFERENCE) -> Result:
+    return evaluate(written, [reference], metrics=[name], options=Options(tokenize="13a"))[name]
+
+
+def by_sacrebleu(name: str, test_type: str, *, samples: int) -> tuple[SacreResult, SacreResult]:
+    """Its results of the baseline and of the system."""
+    named = [("baseline", BASELINE), ("system", SYSTEM)]
+    test = PairedTest(
+        named, {name: SACRE[name]}, references=[REFERENCE], test_type=test_type, n_samples=samples
+    )
+    _, columns = test()
+    (found,) = [column for title, column in columns.items() if title != "System"]
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("seed", [SEED, 7])
+@pytest.mark.parametrize("name", SACRE)
+def test_figures_are_those_of_sacrebleu(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", str(seed))
+    compared = compare(result(name, SYSTEM), result(name, BASELINE), samples=SAMPLES, seed=seed)
+    baseline, system = by_sacrebleu(name, "bs", samples=SAMPLES)
+    _, shuffled = by_sacrebleu(name, "ar", samples=SAMPLES)
+    assert compared.bootstrap_p == pytest.approx(system.p_value)
+    assert compared.randomisation_p == pytest.approx(shuffled.p_value)
+    # sacreBLEU computes with half as many digits.
+    for ours, theirs in [(compared.system, system), (compared.baseline, baseline)]:
+        assert ours.score == pytest.approx(theirs.score)
+        assert ours.mean == pytest.approx(theirs.mean, abs=1e-4)
+        assert ours.half_width == pytest.approx(theirs.ci, abs=1e-4)
+
+
+def test_randomisation_is_close_to_all_swaps_that_there_are() -> None:
+    reference = corpus(lines=10, seed=4)
+    system = [*reference[:8], "x", "x"]
+    baseline = ["y", "y", "y", *reference[3:9], "y"]
+    gains = np.array(
+        [1, 1, 1, 0, 0, 0, 0, 0, -1, 0]
+    )  # lines that only the system, or only the baseline, has right
+    swapped = np.array([np.dot(signs, gains) for signs in product([1, -1], repeat=10)])
+    wanted = np.mean(np.abs(swapped) >= abs(gains.sum()))
+    compared = compare(
+        result("exact", system, reference), result("exact", baseline, reference), samples=10_000
+    )
+    assert compared.randomisation_p == pytest.approx(wanted, abs=0.02)
+
+
+@pytest.mark.parametrize("name", OFFLINE)
+def test_a_system_does_not_differ_from_itself(name: str) -> None:
+    compared = compare(result(name, SYSTEM), result(name, SYSTEM), samples=SAMPLES)
+    assert compared.bootstrap_p == compared.randomisation_p == 1
+    assert (compared.difference.low, compared.difference.score, compared.difference.high) == (0, 0, 0)
+
+
+def test_a_single_line_is_chance() -> None:
+    one_wrong = ["x", *REFERENCE[1:]]
+    assert (
+        compare(result("exact", REFERENCE), result("exact", one_wrong), samples=SAMPLES).randomisation_p == 1
+    )
+
+
+@pytest.mark.parametrize("name", OFFLINE)
+def test_a_large_difference_is_significant(name: str) -> None:
+    compared = compare(result(name, REFERENCE), result(name, BASELINE), samples=SAMPLES)
+    assert compared.bootstrap_p == compared.randomisation_p == 1 / (SAMPLES + 1)
+    assert not compared.difference.low <= 0 <= compared.difference.high
+
+
+@pytest.mark.parametrize("name", OFFLINE)
+def test_either_system_may_be_the_baseline(name: str) -> None:
+    one, other = result(name, SYSTEM), result(name, BASELINE)
+    forth, back = compare(one, other, samples=SAMPLES), compare(other, one, samples=SAMPLES)
+    assert forth.system == back.baseline
+    assert forth.bootstrap_p == back.bootstrap_p
+    assert forth.randomisation_p == back.randomisation_p
+    assert forth.difference.low == pytest.approx(-back.difference.high)
+
+
+def test_seeds_make_tests_repeatable() -> None:
+    def test(seed: int) -> Comparison:
+        return compare(result("exact", SYSTEM), result("exact", BASELINE), samples=SAMPLES, seed=seed)
+
+    assert test(0) == test(0)
+    assert test(0) != test(1)
+
+
+@pytest.mark.parametrize("name", OFFLINE)
+def test_most_samples_lie_around_the_score(name: str) -> None:
+    system = compare(result(name, SYSTEM), result(name, BASELINE), samples=SAMPLES).system
+    assert system.low < system.mean < system.high
+    assert system.low < system.score < system.high
