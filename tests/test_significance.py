@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Sequence
+from itertools import permutations, product
 from random import Random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.significance import PairedTest
 from sacrebleu.significance import Result as SacreResult
 
 from anyorder.metrics import METRICS, Options, Result, evaluate
-from anyorder.metrics.significance import SEED, Comparison, compare
+from anyorder.metrics.significance import SEED, Comparison, compare, compare_means, trainings_p
 
 LINES, SAMPLES = 60, 200
 OFFLINE = [name for name in METRICS if name not in ("ribes", "meteor", "cider")]  # without the extra or Java
@@ -128,3 +131,79 @@ def test_most_samples_lie_around_the_score(name: str) -> None:
     system = compare(result(name, SYSTEM), result(name, BASELINE), samples=SAMPLES).system
     assert system.low < system.mean < system.high
     assert system.low < system.score < system.high
+
+
+# Several trainings of a system
+
+
+@pytest.mark.parametrize("name", ["bleu", "exact"])
+@pytest.mark.parametrize(("systems", "baselines"), [(1, 1), (3, 3), (2, 3), (1, 4)])
+def test_the_same_training_again_adds_nothing(name: str, systems: int, baselines: int) -> None:
+    one, other = result(name, SYSTEM), result(name, BASELINE)
+    repeated = compare_means([one] * systems, [other] * baselines, samples=SAMPLES)
+    wanted = compare(one, other, samples=SAMPLES)
+    assert repeated.bootstrap_p == wanted.bootstrap_p
+    assert repeated.randomisation_p == wanted.randomisation_p
+    for estimate, single in [(repeated.system, wanted.system), (repeated.difference, wanted.difference)]:
+        assert vars(estimate) == pytest.approx(vars(single))
+
+
+def test_all_outputs_of_a_line_change_sides_together() -> None:
+    reference = corpus(lines=8, seed=5)
+    right = {  # lines that each training has right
+        "systems": [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 6, 7]],
+        "baselines": [[0, 4], [1, 4, 5]],
+    }
+    groups = {
+        group: [
+            result(
+                "exact",
+                [line if number in lines else "x" for number, line in enumerate(reference)],
+                reference,
+            )
+            for lines in trainings
+        ]
+        for group, trainings in right.items()
+    }
+    gains = np.array(
+        [
+            sum(number in lines for lines in right["systems"])
+            - sum(number in lines for lines in right["baselines"])
+            for number in range(8)
+        ]
+    )
+    swapped = np.array([np.dot(signs, gains) for signs in product([1, -1], repeat=8)])
+    wanted = np.mean(np.abs(swapped) >= abs(gains.sum()))
+    compared = compare_means(groups["systems"], groups["baselines"], samples=10_000)
+    assert compared.randomisation_p == pytest.approx(wanted, abs=0.02)
+    assert compared.difference.score == pytest.approx(100 * gains.sum() / 2 / 8)
+
+
+@pytest.mark.parametrize(
+    ("scores", "baseline_scores", "wanted"),
+    [
+        ([3, 4], [1, 2], 2 / 6),
+        ([4, 5, 6], [1, 2, 3], 2 / 20),
+        ([6, 7, 8, 9, 10], [1, 2, 3, 4, 5], 2 / 252),
+        ([1, 1], [1, 1], 1),
+        ([9], [1, 2, 3], None),
+        (range(20), range(20), None),
+    ],
+)
+def test_trainings_are_dealt_in_all_ways(
+    scores: list[float], baseline_scores: list[float], wanted: float | None
+) -> None:
+    assert trainings_p(scores, baseline_scores) == (None if wanted is None else pytest.approx(wanted))
+
+
+@given(
+    scores=st.lists(st.integers(0, 9), min_size=2, max_size=3),
+    others=st.lists(st.integers(0, 9), min_size=2, max_size=3),
+)
+def test_dealing_is_shuffling(scores: list[int], others: list[int]) -> None:
+    def difference(dealt: Sequence[int]) -> float:
+        return abs(np.mean(dealt[: len(scores)]) - np.mean(dealt[len(scores) :]))
+
+    real = difference([*scores, *others])
+    shuffled = [difference(dealt) >= real - 1e-9 for dealt in permutations([*scores, *others])]
+    assert trainings_p(scores, others) == pytest.approx(np.mean(shuffled))

@@ -6,8 +6,8 @@ One SVG without scripts, fonts or links; it brings its own paper, light or dark 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from xml.sax.saxutils import escape
 
+from anyorder.drawing import picture, text
 from anyorder.order_statistics import TENTHS, Compared, Group
 
 # Lengths are in pixels.
@@ -20,28 +20,18 @@ _BY_CHANCE = 1 / TENTHS  # share of a cell of the heat map
 # A share that is drawn in full colour, unless there are larger ones: chance alone looks pale, not full.
 _FULL_SHARE = 4 * _BY_CHANCE
 
-_STYLE = """<style>
-text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;fill:#1f2328}
-.title{font-size:18px;font-weight:600}
-.head{font-weight:600}
-.quiet{fill:#59636e}
-.end{text-anchor:end}
-.middle{text-anchor:middle}
-.paper{fill:#fff}
+_LIGHT = """
 .track{fill:#eaeef2}
 .heat,.bar{fill:#4f46e5}
 .reading{stroke:#bc4c00;stroke-width:2.5}
 .chance{stroke:#59636e;stroke-dasharray:3 3}
-@media(prefers-color-scheme:dark){
-text{fill:#e6edf3}
-.quiet{fill:#9198a1}
-.paper{fill:#0d1117}
+"""
+_DARK = """
 .track{fill:#21262d}
 .heat,.bar{fill:#8b87ff}
 .reading{stroke:#f0883e}
 .chance{stroke:#9198a1}
-}
-</style>"""
+"""
 
 
 def plot(compared: Compared, *, title: str) -> str:
@@ -49,21 +39,20 @@ def plot(compared: Compared, *, title: str) -> str:
     heat_bottom = _TOP + TENTHS * _CELL
     bars, bars_bottom = _bars(compared)
     height = max(heat_bottom + 116, bars_bottom + 56)
-    return "\n".join(
+    return picture(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{_WIDTH}" height="{height}" '
-            f'viewBox="0 0 {_WIDTH} {height}">',
-            f"<title>{escape(title)}</title>",
-            _STYLE,
-            f'<rect class="paper" width="{_WIDTH}" height="{height}" rx="8"/>',
-            _text(_MARGIN, 36, title, kind="title"),
-            _text(_MARGIN, 60, _summary(compared), kind="quiet"),
+            text(_MARGIN, 36, title, kind="title"),
+            text(_MARGIN, 60, _summary(compared), kind="quiet"),
             *_heat_map(compared.found.heat),
             *_scale(compared.found.heat, top=heat_bottom + 52),
             *bars,
             *_bars_key(top=bars_bottom),
-            "</svg>\n",
-        ]
+        ],
+        title=title,
+        width=_WIDTH,
+        height=height,
+        light=_LIGHT,
+        dark=_DARK,
     )
 
 
@@ -92,12 +81,12 @@ def _heat_map(heat: list[list[float]]) -> Iterator[str]:
                 f"<title>{meaning}</title></rect>"
             )
     below, middle = _TOP + size + 20, _HEAT_LEFT + size / 2
-    yield _text(_HEAT_LEFT, below, "leftmost", kind="quiet")
-    yield _text(middle, below, "slot", kind="head middle")
-    yield _text(_HEAT_LEFT + size, below, "rightmost", kind="quiet end")
-    yield _text(_HEAT_LEFT - 8, _TOP + 14, "first", kind="quiet end")
-    yield _text(_HEAT_LEFT - 8, _TOP + size / 2 + 4, "step", kind="head end")
-    yield _text(_HEAT_LEFT - 8, _TOP + size - 4, "last", kind="quiet end")
+    yield text(_HEAT_LEFT, below, "leftmost", kind="quiet")
+    yield text(middle, below, "slot", kind="head middle")
+    yield text(_HEAT_LEFT + size, below, "rightmost", kind="quiet end")
+    yield text(_HEAT_LEFT - 8, _TOP + 14, "first", kind="quiet end")
+    yield text(_HEAT_LEFT - 8, _TOP + size / 2 + 4, "step", kind="head end")
+    yield text(_HEAT_LEFT - 8, _TOP + size - 4, "last", kind="quiet end")
 
 
 def _scale(heat: list[list[float]], *, top: float) -> Iterator[str]:
@@ -112,11 +101,9 @@ def _scale(heat: list[list[float]], *, top: float) -> Iterator[str]:
         )
     chance = _HEAT_LEFT + length * _BY_CHANCE / full
     yield _line("chance", x=chance, top=top - 14, bottom=top + 4)
-    yield _text(chance, top + 18, f"{_BY_CHANCE:.0%} by chance", kind="quiet")
-    yield _text(_HEAT_LEFT + length, top + 18, f"{full:.0%}", kind="quiet end")
-    yield _text(
-        _HEAT_LEFT, top + 40, "of a tenth of the steps, what fills a tenth of the slots", kind="quiet"
-    )
+    yield text(chance, top + 18, f"{_BY_CHANCE:.0%} by chance", kind="quiet")
+    yield text(_HEAT_LEFT + length, top + 18, f"{full:.0%}", kind="quiet end")
+    yield text(_HEAT_LEFT, top + 40, "of a tenth of the steps, what fills a tenth of the slots", kind="quiet")
 
 
 def _full_share(heat: list[list[float]]) -> float:
@@ -128,7 +115,7 @@ def _bars(compared: Compared) -> tuple[list[str], float]:
     drawn: list[str] = []
     top: float = _TOP
     for name, groups in compared.found.groups.items():
-        drawn.append(_text(_BARS_LEFT, top + 12, f"mean step by {name}", kind="head"))
+        drawn.append(text(_BARS_LEFT, top + 12, f"mean step by {name}", kind="head"))
         top += 24
         drawn += _rows(groups, compared.left_to_right.groups[name], top=top)
         top += len(groups) * _ROW + 24
@@ -138,7 +125,7 @@ def _bars(compared: Compared) -> tuple[list[str], float]:
 def _rows(groups: Mapping[str, Group], reading: Mapping[str, Group], *, top: float) -> Iterator[str]:
     for number, (label, group) in enumerate(groups.items()):
         y = top + number * _ROW + 6
-        yield _text(_BARS_LEFT - 10, y + 10, label, kind="end")
+        yield text(_BARS_LEFT - 10, y + 10, label, kind="end")
         yield f'<rect class="track" x="{_BARS_LEFT}" y="{y}" width="{_BAR_LENGTH}" height="{_BAR_HEIGHT}"/>'
         yield (
             f'<rect class="bar" x="{_BARS_LEFT}" y="{y}" width="{_BAR_LENGTH * group.step:.1f}" '
@@ -146,7 +133,7 @@ def _rows(groups: Mapping[str, Group], reading: Mapping[str, Group], *, top: flo
         )
         beside = _BARS_LEFT + _BAR_LENGTH * reading[label].step
         yield _line("reading", x=beside, top=y - 3, bottom=y + _BAR_HEIGHT + 3)
-        yield _text(_BARS_LEFT + _BAR_LENGTH + 10, y + 10, f"{group.step:.2f}", kind="quiet")
+        yield text(_BARS_LEFT + _BAR_LENGTH + 10, y + 10, f"{group.step:.2f}", kind="quiet")
     middle = _BARS_LEFT + _BAR_LENGTH / 2
     yield _line("chance", x=middle, top=top, bottom=top + len(groups) * _ROW)
 
@@ -154,17 +141,13 @@ def _rows(groups: Mapping[str, Group], reading: Mapping[str, Group], *, top: flo
 def _bars_key(*, top: float) -> Iterator[str]:
     """What the ends of the bars and the lines across them stand for."""
     y = top - 4
-    yield _text(_BARS_LEFT, y, "0 first", kind="quiet")
-    yield _text(_BARS_LEFT + _BAR_LENGTH, y, "1 last", kind="quiet end")
+    yield text(_BARS_LEFT, y, "0 first", kind="quiet")
+    yield text(_BARS_LEFT + _BAR_LENGTH, y, "1 last", kind="quiet end")
     yield _line("reading", x=_BARS_LEFT + 2, top=y + 14, bottom=y + 30)
-    yield _text(_BARS_LEFT + 12, y + 27, "left to right", kind="quiet")
+    yield text(_BARS_LEFT + 12, y + 27, "left to right", kind="quiet")
     yield _line("chance", x=_BARS_LEFT + 124, top=y + 14, bottom=y + 30)
-    yield _text(_BARS_LEFT + 134, y + 27, "by chance", kind="quiet")
+    yield text(_BARS_LEFT + 134, y + 27, "by chance", kind="quiet")
 
 
 def _line(kind: str, *, x: float, top: float, bottom: float) -> str:
     return f'<line class="{kind}" x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{bottom}"/>'
-
-
-def _text(x: float, y: float, content: str, *, kind: str) -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y}">{escape(content)}</text>'

@@ -182,7 +182,10 @@ def prepare_order(
         case "heads":
             source = _by_trees(rule, order=order, split=split, locate=locate, normalise=normalise)
         case "search":
-            raise UserError(f"order.name = {order.name!r} is found by a model: only training can use it")
+            raise UserError(
+                f"order.name = {order.name!r} is found by a model: train uses it, and `anyorder orders RUN` "
+                "shows what a trained one finds"
+            )
         case "file":
             source = _own(OrderFile(_split_file(order, split=split, locate=locate)))
         case "function":

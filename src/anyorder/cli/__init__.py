@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import typer
 
-from anyorder.cli import benchmarks, demo, evaluating, learning, model_orders, orders, recipes, writing
+from anyorder.cli import (
+    benchmarks,
+    comparing,
+    demo,
+    evaluating,
+    learning,
+    model_orders,
+    orders,
+    recipes,
+    writing,
+)
 
 app = typer.Typer(
     name="anyorder",
@@ -24,6 +34,7 @@ app.command("info")(learning.info)
 app.command("generate")(writing.generate)
 app.command("score")(writing.score)
 app.command("evaluate")(evaluating.evaluate)
+app.command("compare")(comparing.compare)
 app.command("order")(orders.order)
 app.command("orders", epilog=model_orders.DEFINITIONS)(model_orders.orders)
 app.command("demo")(demo.demo)

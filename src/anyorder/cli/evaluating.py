@@ -1,165 +1,238 @@
-"""The command that scores any system's output."""
+"""The command that scores a run, or any system's text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from anyorder.cli.output import AS_JSON, print_json, print_line, results, table
+from anyorder.cli.progress import Watcher
+from anyorder.cli.text_scores import evaluate_files, read_text
+from anyorder.config import Splits
 from anyorder.errors import UserError
 
 if TYPE_CHECKING:
-    from anyorder.metrics import Metric, Result
-    from anyorder.metrics.significance import Comparison
+    from anyorder.evaluate import Evaluated
+    from anyorder.metrics import Options
+    from anyorder.results import Sweep
+
+DEFAULT_SPLIT: Splits = "test"
+OF_RUNS, OF_FILES = "For a run", "For files"
 
 
 def evaluate(
-    hyp: Path = typer.Option(..., "--hyp", help="What a system wrote, a line each; plain, .gz or .xz."),
-    ref: list[Path] = typer.Option(
-        ..., "--ref", help="What it should have written; once for each reference."
-    ),
+    run: Annotated[Path | None, typer.Argument(help="Folder of a trained model.", show_default=False)] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...", help="Keys of [decode] and [data] to change, e.g. decode.merge=true."
+        ),
+    ] = None,
     metrics: str = typer.Option(
         "bleu,chrf,ter,exact",
         "--metrics",
         help="Any of bleu, chrf, ter, ribes, meteor, cider, exact and python, with commas.",
     ),
-    tokenize: str = typer.Option(
-        "13a", "--tokenize", help="How sacreBLEU splits words: 13a, none, intl, char, zh, ja-mecab, ..."
+    ref: list[Path] | None = typer.Option(
+        None,
+        "--ref",
+        help="What should have been written, once for each reference; for a run default its targets.",
+    ),
+    tokenize: str | None = typer.Option(
+        None,
+        "--tokenize",
+        help="How sacreBLEU splits words: 13a, none, intl, char, zh, ja-mecab, ...; default 13a, "
+        "for a run as its recipe splits targets.",
     ),
     lowercase: bool = typer.Option(False, "--lowercase", help="Capitals don't count."),
-    lang: str = typer.Option("en", "--lang", help="Language, for METEOR."),
+    lang: str | None = typer.Option(None, "--lang", help="Language, for METEOR; default en, or the run's."),
     cider_tokenize: str = typer.Option(
         "ptb", "--cider-tokenize", help="How CIDEr-D splits words: ptb, as published, or as --tokenize."
     ),
-    sentences: bool = typer.Option(False, "--sentences", help="Score each line too."),
-    baseline: Path | None = typer.Option(
-        None, "--baseline", help="Another system's output, to test the difference for significance."
-    ),
-    samples: int = typer.Option(1000, "--samples", min=1, help="Of each test with --baseline."),
-    seed: int = typer.Option(12345, "--seed", min=0, help="Of the samples; the default is sacreBLEU's."),
     as_json: bool = AS_JSON,
+    split: Splits | None = typer.Option(
+        None, "--split", help=f"To decode; default {DEFAULT_SPLIT}.", rich_help_panel=OF_RUNS
+    ),
+    beam: str | None = typer.Option(
+        None,
+        "--beam",
+        help="A beam, or several, e.g. 1-20 or 1,2,5: the best on dev is taken.",
+        rich_help_panel=OF_RUNS,
+    ),
+    by: str | None = typer.Option(
+        None,
+        "--by",
+        help="Metric to pick the beam by; default the recipe's train.select, or else bleu.",
+        rich_help_panel=OF_RUNS,
+    ),
+    all_beams: bool = typer.Option(
+        False, "--all-beams", help="Score the split with every beam, for a picture.", rich_help_panel=OF_RUNS
+    ),
+    lines: int | None = typer.Option(
+        None, "--lines", min=1, help="Only the first so many, as a trial.", rich_help_panel=OF_RUNS
+    ),
+    again: bool = typer.Option(
+        False, "--again", help="Decode anew what has been decoded before.", rich_help_panel=OF_RUNS
+    ),
+    device: str | None = typer.Option(None, "--device", help="auto, cpu, cuda, ...", rich_help_panel=OF_RUNS),
+    hyp: Path | None = typer.Option(
+        None,
+        "--hyp",
+        help="What a system wrote, a line each; plain, .gz or .xz.",
+        rich_help_panel=OF_FILES,
+    ),
+    sentences: bool = typer.Option(
+        False, "--sentences", help="Score each line too.", rich_help_panel=OF_FILES
+    ),
+    baseline: Path | None = typer.Option(
+        None,
+        "--baseline",
+        help="Another system's output, to test the difference for significance.",
+        rich_help_panel=OF_FILES,
+    ),
+    samples: int = typer.Option(
+        1000, "--samples", min=1, help="Of each test with --baseline.", rich_help_panel=OF_FILES
+    ),
+    seed: int = typer.Option(
+        12345,
+        "--seed",
+        min=0,
+        help="Of the samples; the default is sacreBLEU's.",
+        rich_help_panel=OF_FILES,
+    ),
 ) -> None:
-    """Score text against one or more references, each score with its signature.
+    """Decode a split with a trained model and score it, or score text that is there already.
+
+    A run's scores, each with its signature, and its outputs go to RUN/results. Of several beams the best on
+    dev is taken. What has been decoded is kept, so a command that was stopped goes on where it was.
 
     With --baseline, a paired bootstrap and approximate randomisation say how often chance alone makes such a
     difference (p), and intervals hold 95 % of the samples.
 
+    Example: `anyorder evaluate runs/l2r --split test --beam 1-20`
+
     Example: `anyorder evaluate --hyp output.txt --ref test.de --metrics bleu,meteor --lang de`
     """
     from anyorder.metrics import Options
-    from anyorder.metrics import evaluate as score
-    from anyorder.metrics.significance import compare
 
-    names = _metric_names(metrics)
-    options = Options(tokenize=tokenize, lowercase=lowercase, language=lang, cider_tokenize=cider_tokenize)
-    written = _read(hyp)
-    references = [_read_beside(hyp, path, flag="--ref", lines=len(written)) for path in ref]
-    scored = score(written, references, metrics=names, options=options)
-    comparisons: dict[str, Comparison] = {}
-    if baseline is not None:
-        other = _read_beside(hyp, baseline, flag="--baseline", lines=len(written))
-        others = score(other, references, metrics=names, options=options)
-        comparisons = {
-            name: compare(scored[name], others[name], samples=samples, seed=seed) for name in scored
-        }
-    show = _print_as_json if as_json else _print_for_people
-    show(scored, comparisons, sentences=sentences)
+    of_runs = {"--split": split, "--beam": beam, "--by": by, "--all-beams": all_beams, "--lines": lines}
+    of_runs |= {"--again": again, "--device": device}
+    of_files = {"--hyp": hyp, "--sentences": sentences, "--baseline": baseline}
+    names = metric_names("--metrics", metrics)
+    words = {"tokenize": tokenize, "lowercase": lowercase or None, "language": lang}
+    words["cider_tokenize"] = cider_tokenize
+    if run is None:
+        _refuse(of_runs, why="is for the folder of a run, and none is given")
+        evaluate_files(
+            hyp,
+            ref or [],
+            metrics=names,
+            options=_changed(Options(), words),
+            sentences=sentences,
+            baseline=baseline,
+            samples=samples,
+            seed=seed,
+            as_json=as_json,
+        )
+        return
+    from anyorder.evaluate import Evaluator, Judging
+    from anyorder.results import forget_decoded
+
+    _refuse(of_files, why=f"is for files, and {run} is given as a run")
+    _check_sweep(beam, by=by, all_beams=all_beams, overrides=overrides or [])
+    references = [read_text(path) for path in ref] if ref else None
+    with Watcher() as watcher:
+        evaluator = Evaluator.load(
+            run, listener=watcher, overrides=overrides or [], first_lines=lines, device=device
+        )
+        if again:
+            forget_decoded(run)
+        options = _changed(Options.for_side(evaluator.recipe.text.target), words)
+        evaluated = evaluator.evaluate(
+            split or DEFAULT_SPLIT,
+            beams=parse_beams(beam),
+            by=by,
+            all_beams=all_beams,
+            judging=Judging(metrics=names, options=options, references=references),
+        )
+    if as_json:
+        print_json(evaluated.report.model_dump(mode="json"))
+    else:
+        _show(run, evaluated)
 
 
-def _metric_names(given: str) -> list[str]:
+def parse_beams(given: str | None) -> list[int]:
+    """Beams from the smallest, of a text such as 5, 1,2,5 or 1-20; none of None."""
+    if given is None:
+        return []
+    beams: set[int] = set()
+    for part in given.split(","):
+        first, dash, last = part.strip().partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
+            raise UserError(
+                f"--beam {given}: must be a number from 1, a range or a list of them, e.g. 5, 1-20 or 1,2,5"
+            )
+        beams.update(range(int(first), int(last) + 1))
+    return sorted(beams)
+
+
+def _check_sweep(beam: str | None, *, by: str | None, all_beams: bool, overrides: Sequence[str]) -> None:
+    if by is not None:
+        metric_names("--by", by)
+    if beam is not None and any(text.partition("=")[0].strip() == "decode.beam" for text in overrides):
+        raise UserError(f"--beam {beam} and decode.beam: give one of them, not both")
+    if len(parse_beams(beam)) < 2:
+        _refuse({"--by": by, "--all-beams": all_beams}, why="is for several beams, e.g. --beam 1-20")
+
+
+def _show(run: Path, evaluated: Evaluated) -> None:
+    report = evaluated.report
+    if report.sweep is not None:
+        _show_sweep(report.sweep)
+    how = "" if report.sweep is None else f", the best on dev by {report.sweep.metric}"
+    print_line(f"{run}: {report.lines} lines of {report.split}, beam {report.decode.beam}{how}")
+    for score in report.scores.values():
+        print_line(f"{score.label:<13} {score.score:6.2f}  {score.signature}")
+    if report.unfinished:
+        print_line(f"cut off before their end: {report.unfinished}")
+    if report.unknown:
+        print_line(f"with a word that the model doesn't know (<unk>): {report.unknown}")
+    print_line(f"results: {evaluated.path}")
+
+
+def _show_sweep(sweep: Sweep) -> None:
+    drawn = table("beam", *(f"{split} {sweep.metric}" for split in sweep.scores))
+    for beam in sorted(next(iter(sweep.scores.values()))):
+        style = "bold" if beam == sweep.beam else None
+        drawn.add_row(str(beam), *(f"{scores[beam]:.2f}" for scores in sweep.scores.values()), style=style)
+    results.print(drawn, "")
+
+
+# --- flags ---
+
+
+def metric_names(flag: str, given: str) -> list[str]:
+    """Names with commas between them, all of METRICS."""
     from anyorder.metrics import METRICS
 
     names = [name.strip() for name in given.split(",")]
     for name in names:
         if name not in METRICS:
-            raise UserError(f"--metrics {given}: no metric {name!r}; allowed: {','.join(METRICS)}")
+            raise UserError(f"{flag} {given}: no metric {name!r}; allowed: {','.join(METRICS)}")
     return names
 
 
-def _read(path: Path) -> list[str]:
-    from anyorder.reading import read_lines
-
-    lines = [text for _, text in read_lines(path)]
-    if not lines:
-        raise UserError(f"{path}: empty; allowed: a line or more")
-    return lines
+def _changed(options: Options, words: Mapping[str, Any]) -> Options:
+    """With what the flags say; None: they say nothing."""
+    return replace(options, **{key: value for key, value in words.items() if value is not None})
 
 
-def _read_beside(hyp: Path, path: Path, *, flag: str, lines: int) -> list[str]:
-    """Lines of a file that must have as many as --hyp."""
-    read = _read(path)
-    if len(read) != lines:
-        raise UserError(
-            f"{hyp} has {lines} lines but {path} has {len(read)}; --hyp and {flag} must have as many"
-        )
-    return read
-
-
-def _print_as_json(
-    scored: Mapping[str, Result], comparisons: Mapping[str, Comparison], *, sentences: bool
-) -> None:
-    if sentences:
-        for line, scores in enumerate(_by_line(scored), start=1):
-            print_json({"line": line, **scores})
-    for name, result in scored.items():
-        told: dict[str, Any] = {
-            "metric": name,
-            "score": result.score,
-            "higher_is_better": result.metric.higher_is_better,
-            "signature": result.signature,
-        }
-        if sentences:
-            told["sentence_signature"] = result.sentence_signature
-        if name in comparisons:
-            told |= asdict(comparisons[name])
-        print_json(told)
-
-
-def _print_for_people(
-    scored: Mapping[str, Result], comparisons: Mapping[str, Comparison], *, sentences: bool
-) -> None:
-    if sentences:
-        drawn = table("line", *(_label(result.metric) for result in scored.values()))
-        for line, scores in enumerate(_by_line(scored), start=1):
-            drawn.add_row(str(line), *(f"{score:.2f}" for score in scores.values()))
-        results.print(drawn)
-    if comparisons:
-        _print_comparisons(scored, comparisons)
-    for name, result in scored.items():
-        interval = f" ± {comparisons[name].system.half_width:.2f}" if name in comparisons else ""
-        print_line(f"{_label(result.metric):<13} {result.score:6.2f}{interval}  {result.signature}")
-        if sentences and result.sentence_signature != result.signature:
-            print_line(f"{'  of each line':<20}  {result.sentence_signature}")
-
-
-def _print_comparisons(scored: Mapping[str, Result], comparisons: Mapping[str, Comparison]) -> None:
-    drawn = table("", "baseline", "system", "difference", "95 %", "p (bs)", "p (ar)")
-    for name, compared in comparisons.items():
-        difference = compared.difference
-        drawn.add_row(
-            _label(scored[name].metric),
-            f"{compared.baseline.score:.2f}",
-            f"{compared.system.score:.2f}",
-            f"{difference.score:+.2f}",
-            f"{difference.low:+.2f} to {difference.high:+.2f}",
-            f"{compared.bootstrap_p:.4f}",
-            f"{compared.randomisation_p:.4f}",
-        )
-    results.print(drawn)
-    one = next(iter(comparisons.values()))
-    print_line(f"bs: paired bootstrap, ar: approximate randomisation; {one.samples} samples, seed {one.seed}")
-    print_line("")
-
-
-def _label(metric: Metric) -> str:
-    """The metric's name, with an arrow where less is better."""
-    return metric.name if metric.higher_is_better else f"{metric.name} ↓"
-
-
-def _by_line(scored: Mapping[str, Result]) -> list[dict[str, float]]:
-    columns = [result.sentence_scores().tolist() for result in scored.values()]
-    return [dict(zip(scored, scores, strict=True)) for scores in zip(*columns, strict=True)]
+def _refuse(flags: Mapping[str, object], *, why: str) -> None:
+    for flag, value in flags.items():
+        if value not in (None, False):
+            raise UserError(f"{flag}{'' if value is True else f' {value}'}: {why}")
