@@ -24,6 +24,7 @@ from anyorder.kept_orders import KeptOrders, SearchStopped, kept_folder, search_
 from anyorder.loss import batch_loss, score_steps
 from anyorder.prepare import prepare
 from anyorder.processes import Processes
+from anyorder.run_folder import recipe_of_run
 from anyorder.searched import annealed, learn_from, order_weights, search_batch, searching
 
 ADAPTIVE = [
@@ -302,3 +303,10 @@ def test_looking_ahead_finds_the_order_that_a_model_was_taught(tmp_path: Path) -
         return float((slots == right_to_left).all(dim=1).float().mean())
 
     assert share_taught(Search(beam=2)) > share_taught(Search(beam=2, look_ahead=False)) + 0.2
+
+
+def test_a_saved_recipe_takes_keys_of_sections_that_it_lacks(tmp_path: Path) -> None:
+    learn(learned().recipe, tmp_path / "run", "train.steps=1")
+    given = recipe_of_run(tmp_path / "run", ["data.test.source=a", "data.test.target=b"]).data.test
+    assert given is not None
+    assert (given.source, given.target) == (Path("a"), Path("b"))

@@ -340,7 +340,9 @@ def _override(values: dict[str, Any], text: str) -> str:
         value = given.strip()
     *sections, name = key.split(".")
     for section in sections:
-        inner = values.setdefault(section, {})
+        if values.get(section) is None:  # absent, or an optional one that a saved recipe says is not there
+            values[section] = {}
+        inner = values[section]
         if not isinstance(inner, dict):
             raise UserError(f"{text!r}: {section} is a value, not a section")
         values = inner
