@@ -16,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.beam_curves import BeamCurve, beam_curves
-from anyorder.beam_plot import plot, round_marks
+from anyorder.beam_plot import plot
 from anyorder.comparison import RunComparison, Significance, compare_runs, group_trainings
 from anyorder.comparison_tables import as_latex, as_markdown, difference_table, explanation, score_table
 from anyorder.config import Decode, Recipe
+from anyorder.line_chart import round_marks
 from anyorder.metrics import Options, evaluate
 from anyorder.metrics.significance import compare
 from anyorder.results import Report, RunResults, Score, Sweep, digest, save_results

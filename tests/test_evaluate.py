@@ -267,7 +267,14 @@ def test_broken_leftovers_are_decoded_anew(run: Path) -> None:
 
 def test_interrupting_leaves_nothing_half_written(run: Path) -> None:
     arguments = command("evaluate", run, *TEST_SPLIT, "--beam", "1-400")
-    process = subprocess.Popen(arguments, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        arguments,
+        env=QUIET,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # What runs in the background of a shell ignores Ctrl-C, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     deadline = time.monotonic() + PATIENCE
     while not (run / "results/decoded/dev-beam-1.json").exists():
         assert time.monotonic() < deadline

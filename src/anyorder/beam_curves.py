@@ -17,8 +17,8 @@ class BeamCurve:
     """The score of a system with each beam, the mean of its trainings."""
 
     label: str
-    scores: dict[int, float]  # by beam, from the smallest
-    picked: int | None  # that it was decoded with in the end; None: trainings differ in it
+    scores: dict[int, float]  # by beam, from the smallest; none: it was evaluated with one beam only
+    picked: int | None  # that it was decoded with in the end; None: trainings differ in it, or no scores
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,19 @@ def beam_curves(results: Sequence[RunResults]) -> BeamCurves:
                 f"{results[0].run} and {one.run}: their beams were picked by different metrics: "
                 f"{sweeps[0].by} ({sweeps[0].signature}) and {sweep.by} ({sweep.signature})"
             )
+    return _curves(results, sweeps)
+
+
+def beam_curves_if_any(results: Sequence[RunResults]) -> BeamCurves | None:
+    """The same of those runs that have a sweep; None if there are none, or if metrics differ."""
+    sweeps = [one.report.sweep for one in results if one.report.sweep is not None]
+    if len({sweep.signature for sweep in sweeps}) != 1:
+        return None
+    return _curves(results, sweeps)
+
+
+def _curves(results: Sequence[RunResults], sweeps: Sequence[Sweep]) -> BeamCurves:
+    """Of all systems, whichever of them the sweeps belong to."""
     split = results[0].report.split
     if not all(split in sweep.scores for sweep in sweeps):
         split = TUNED_ON
@@ -48,7 +61,7 @@ def beam_curves(results: Sequence[RunResults]) -> BeamCurves:
         split=split,
         metric=sweeps[0].metric,
         curves=[
-            _curve(label, [_sweep(one) for one in group], split=split)
+            _curve(label, [one.report.sweep for one in group if one.report.sweep is not None], split=split)
             for label, group in zip(row_labels(groups), groups, strict=True)
         ],
     )
@@ -64,7 +77,9 @@ def _sweep(results: RunResults) -> Sweep:
 
 
 def _curve(label: str, sweeps: Sequence[Sweep], *, split: Splits) -> BeamCurve:
-    # Trainings of one system were swept over the same beams: group_trainings sees to that.
+    # Trainings of one system were swept over the same beams, or none was: group_trainings sees to that.
+    if not sweeps:
+        return BeamCurve(label=label, scores={}, picked=None)
     scores = {
         beam: fmean(one.scores[split][beam] for one in sweeps) for beam in sorted(sweeps[0].scores[split])
     }

@@ -56,6 +56,23 @@ def plot(compared: Compared, *, title: str) -> str:
     )
 
 
+def heat_picture(heat: list[list[float]], *, title: str) -> str:
+    """An SVG of the heat map alone."""
+    return picture(
+        [
+            text(_MARGIN, 36, title, kind="title"),
+            text(_MARGIN, 60, "which slots are written when", kind="quiet"),
+            *_heat_map(heat),
+            *_scale(heat, top=_TOP + TENTHS * _CELL + 52),
+        ],
+        title=title,
+        width=_HEAT_LEFT + TENTHS * _CELL + _MARGIN,
+        height=_TOP + TENTHS * _CELL + 116,
+        light=_LIGHT,
+        dark=_DARK,
+    )
+
+
 def _summary(compared: Compared) -> str:
     found, by_chance = compared.found, compared.by_chance
     return "  ·  ".join(

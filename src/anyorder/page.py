@@ -46,15 +46,20 @@ class Replay:
     reference: str = ""
 
 
-def write_page(path: Path, title: str, replays: Sequence[Replay], intro: str) -> None:
-    """Write the page; whatever was at the path is replaced."""
+def page(title: str, replays: Sequence[Replay], intro: str) -> str:
+    """The page's HTML."""
     data = {"title": title, "intro": intro, "replays": [_replay_data(replay) for replay in replays]}
     parts = {"title": html.escape(title), "data": _script_safe(data)}
     template = (files("anyorder") / "page.html").read_text(encoding="utf-8")
     # In one pass, so that a title or a source that looks like a placeholder stays what it is.
-    page = re.sub(r"\{\{(title|data)\}\}", lambda found: parts[found[1]], template)
+    return re.sub(r"\{\{(title|data)\}\}", lambda found: parts[found[1]], template)
+
+
+def write_page(path: Path, title: str, replays: Sequence[Replay], intro: str) -> None:
+    """Write the page; whatever was at the path is replaced."""
+    made = page(title, replays, intro)
     try:
-        path.write_text(page, encoding="utf-8")
+        path.write_text(made, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path}: can't write the page: {error.strerror}") from None
 

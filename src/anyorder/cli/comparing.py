@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,12 +12,18 @@ from rich.text import Text
 
 from anyorder.cli.evaluating import metric_names
 from anyorder.cli.output import print_json, print_line, results, table
+from anyorder.cli.progress import Watcher
 from anyorder.config import Splits
+from anyorder.errors import UserError
 
 if TYPE_CHECKING:
     from anyorder.comparison import RunComparison
     from anyorder.comparison_tables import Table
+    from anyorder.report import Cases
     from anyorder.results import RunResults
+
+DEFAULT_CASES, DEFAULT_ORDER_LINES = 5, 200
+OF_REPORTS = "For a report"
 
 
 def compare(
@@ -40,18 +47,51 @@ def compare(
         "text", "--format", help="text, markdown, latex (with booktabs) or json."
     ),
     svg: Path | None = typer.Option(None, "--svg", help="File for a picture of score against beam."),
+    html: Path | None = typer.Option(
+        None, "--html", help="File for a report with pictures and case studies.", rich_help_panel=OF_REPORTS
+    ),
+    cases: int | None = typer.Option(
+        None,
+        "--cases",
+        min=0,
+        help=f"Lines to show step by step, where outputs differ most; default {DEFAULT_CASES}.",
+        rich_help_panel=OF_REPORTS,
+    ),
+    case_lines: str | None = typer.Option(
+        None,
+        "--case-lines",
+        help="Lines to show instead, counted from 1, e.g. 3,17.",
+        rich_help_panel=OF_REPORTS,
+    ),
+    order_lines: int | None = typer.Option(
+        None,
+        "--order-lines",
+        min=0,
+        help=f"Lines to study orders on, the first so many; default {DEFAULT_ORDER_LINES}.",
+        rich_help_panel=OF_REPORTS,
+    ),
+    device: str | None = typer.Option(
+        None, "--device", help="auto, cpu, cuda, ...", rich_help_panel=OF_REPORTS
+    ),
 ) -> None:
     """Scores of several runs, the best marked, and how often chance alone makes their differences.
 
     The runs must have been evaluated on the same lines, and those that differ in nothing but their seed are
-    one row. --svg draws what `evaluate --beam 1-20` has found out about beams.
+    one row. --svg draws what `evaluate --beam 1-20` has found out about beams. --html writes one page with
+    all that is known, and lets the models write some lines again to show how they do it.
 
     Example: `anyorder compare runs/l2r runs/sao --format latex`
+
+    Example: `anyorder compare runs/l2r runs/sao --html report.html`
     """
     from anyorder.comparison import Significance, compare_runs
     from anyorder.comparison_tables import as_latex, as_markdown
     from anyorder.results import load_results
 
+    _check_report_flags(
+        html,
+        {"--cases": cases, "--case-lines": case_lines, "--order-lines": order_lines, "--device": device},
+    )
     given = [*runs, *([baseline] if baseline is not None and baseline not in runs else [])]
     loaded = [load_results(run, split, first_lines=lines) for run in given]
     compared = compare_runs(
@@ -64,6 +104,16 @@ def compare(
     )
     if svg is not None:
         _draw(loaded, path=svg)
+    if html is not None:
+        _write_report(
+            compared,
+            loaded,
+            path=html,
+            cases=_cases(loaded, count=cases, given=case_lines),
+            order_lines=DEFAULT_ORDER_LINES if order_lines is None else order_lines,
+            first_lines=lines,
+            device=device,
+        )
     match form:
         case "text":
             _show(compared)
@@ -83,6 +133,71 @@ def _draw(loaded: list[RunResults], *, path: Path) -> None:
     found = beam_curves(loaded)
     title = f"{found.metric} on {found.split} by beam"
     write_file(path, plot(found.curves, title=title, metric=found.metric).encode())
+
+
+def _check_report_flags(html: Path | None, flags: Mapping[str, object]) -> None:
+    """What is wrong should be known before lines are decoded."""
+    for flag, value in flags.items():
+        if html is None and value is not None:
+            raise UserError(f"{flag} {value}: is for a report, and there is no --html FILE")
+    if flags["--cases"] is not None and flags["--case-lines"] is not None:
+        raise UserError("--cases and --case-lines: give one of them, not both")
+    if html is not None and not html.parent.is_dir():
+        raise UserError(f"--html {html}: there is no folder {html.parent}")
+
+
+def _cases(loaded: Sequence[RunResults], *, count: int | None, given: str | None) -> Cases:
+    from anyorder.case_studies import most_different
+    from anyorder.report import Cases
+
+    references = loaded[0].references
+    if given is not None:
+        return Cases(_case_lines(given, most=loaded[0].report.lines), why="", references=references)
+    chosen = most_different(loaded, count=DEFAULT_CASES if count is None else count)
+    return Cases(chosen, why="Where the runs' outputs have least in common.", references=references)
+
+
+def _case_lines(given: str, *, most: int) -> list[int]:
+    parts = [part.strip() for part in given.split(",")]
+    if not all(part.isdecimal() and 1 <= int(part) <= most for part in parts):
+        raise UserError(f"--case-lines {given}: must be lines from 1 to {most}, with commas, e.g. 3,17")
+    return sorted({int(part) for part in parts})
+
+
+def _write_report(
+    compared: RunComparison,
+    loaded: Sequence[RunResults],
+    *,
+    path: Path,
+    cases: Cases,
+    order_lines: int,
+    first_lines: int | None,
+    device: str | None,
+) -> None:
+    from anyorder.beam_curves import beam_curves_if_any
+    from anyorder.case_studies import write_again
+    from anyorder.files import write_file
+    from anyorder.report import Content, report
+    from anyorder.training_curves import training_curves
+
+    order_lines = min(order_lines, compared.lines)
+    with Watcher() as watcher:
+        written = write_again(
+            loaded,
+            {*range(1, order_lines + 1), *cases.lines},
+            listener=watcher,
+            first_lines=first_lines,
+            device=device,
+        )
+    content = Content(
+        compared=compared,
+        training=training_curves(loaded),
+        beams=beam_curves_if_any(loaded),
+        written=written,
+        order_lines=order_lines,
+        cases=cases,
+    )
+    write_file(path, report(content).encode())
 
 
 def _show(compared: RunComparison) -> None:

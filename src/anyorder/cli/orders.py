@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from rich.text import Text
 
 from anyorder.cli.input import stdin_lines
 from anyorder.cli.output import AS_JSON, SVG, print_json, results, write_svg
@@ -14,7 +16,19 @@ from anyorder.config import Order
 from anyorder.errors import UserError
 
 if TYPE_CHECKING:
+    from anyorder.relations_picture import Relations
     from anyorder.replay import Step
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """How one sentence would be written."""
+
+    title: str
+    slots: list[int]
+    history: list[Step]
+    relations: Relations | None  # None: not asked for
+
 
 ORDER_FILE = typer.Option(
     None, "--order-file", help="CoNLL-U trees of the lines for syn, or a permutation a line for file."
@@ -30,28 +44,39 @@ def order(
     order_file: Path | None = ORDER_FILE,
     corpus: Path | None = typer.Option(None, "--corpus", help="Text to count words in, for cf and rf."),
     seed: int = typer.Option(1, "--seed", min=0, help="For rnd."),
+    show_relations: bool = typer.Option(
+        False, "--relations", help="Also which word stands left or right of which; --svg draws this instead."
+    ),
     svg: Path | None = SVG,
     as_json: bool = AS_JSON,
 ) -> None:
     """Show the order in which a sentence would be written, step by step.
 
-    Example: `anyorder order blt "the cat sat on the mat"`
+    Example: `anyorder order blt "the cat sat on the mat" --relations`
     """
     import numpy as np
 
     from anyorder.orders import Line, prepare_order
+    from anyorder.relations_picture import relations_of
     from anyorder.replay import steps
 
     section = order_section(name, parser=parser, order_file=order_file)
     orderer = prepare_order(section, split="test", common=_common(name, corpus))
     lines = [Line(number, words, [1] * len(words)) for number, words in enumerate(_sentences(text), start=1)]
-    first: list[Step] = []
+    first: _Shown | None = None
     for line, slots in zip(lines, orderer.slots(lines, generator=np.random.default_rng(seed)), strict=True):
-        history = steps([line.words[slot - 1] for slot in slots], slots)
-        _show(name, line.words, slots, history, as_json=as_json)
-        first = first or history
+        written = [line.words[slot - 1] for slot in slots]
+        one = _Shown(
+            title=f"{name}: {' '.join(line.words)}",
+            slots=slots,
+            history=steps(written, slots),
+            relations=relations_of(written, slots) if show_relations else None,
+        )
+        _show(name, one, as_json=as_json)
+        if first is None and slots:
+            first = one
     if svg is not None:
-        write_svg(svg, first)
+        _draw(svg, first)
 
 
 def order_section(name: str, *, parser: str | None, order_file: Path | None) -> Order:
@@ -94,12 +119,24 @@ def _sentences(text: list[str] | None) -> Iterator[list[str]]:
         yield line.split()
 
 
-def _show(
-    name: str, words: Sequence[str], slots: list[int], history: Sequence[Step], *, as_json: bool
-) -> None:
+def _show(name: str, one: _Shown, *, as_json: bool) -> None:
+    from anyorder.relations_picture import draw_relations
     from anyorder.trace import draw
 
     if as_json:
-        print_json({"order": name, "slots": slots, "words": [step.token for step in history]})
+        told = {"order": name, "slots": one.slots, "words": [step.token for step in one.history]}
+        print_json(told if one.relations is None else {**told, "relations": one.relations.signs})
+        return
+    results.print(draw(one.history, one.title))
+    if one.relations is not None:
+        results.print(Text("\n"), draw_relations(one.relations), sep="", soft_wrap=True)
+
+
+def _draw(path: Path, first: _Shown | None) -> None:
+    from anyorder.files import write_file
+    from anyorder.relations_picture import relations_svg
+
+    if first is not None and first.relations is not None:
+        write_file(path, relations_svg(first.relations, title=first.title).encode())
     else:
-        results.print(draw(history, f"{name}: {' '.join(words)}"))
+        write_svg(path, [] if first is None else first.history)
