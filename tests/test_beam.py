@@ -99,6 +99,7 @@ def test_a_sentence_is_read_by_slot() -> None:
         finished=True,
         log_mass=0.0,
         score=0.0,
+        iterations=4,
     )
     assert one.sentence == (10, 11, 12, 13)
 

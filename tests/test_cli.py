@@ -535,3 +535,14 @@ def test_a_benchmark_compares_with_a_named_baseline(capsys: Capture) -> None:
     baseline = next(row for row in rows if row["name"] == row["against"])
     assert baseline["ratio"] == 1
     assert "ratio" in call_here(capsys, "bench", "attention", *flags).stdout.decode()
+
+
+def test_decoding_is_compared_at_each_length(capsys: Capture) -> None:
+    flags = ["--width", "8", "--layers", "1", "--vocabulary", "1000", "--repeats", "1"]
+    lengths = ["--length", "2", "--length", "5"]
+    (found,) = json_lines(call_here(capsys, "bench", "decoding", *flags, *lengths, "--json"))
+    *rows, _ = found["rows"]
+    assert [row["against"] for row in rows] == ["2 tokens: InDIGO, cached"] * 3 + [
+        "5 tokens: InDIGO, cached"
+    ] * 3
+    assert [row["ratio"] for row in rows if row["name"] == row["against"]] == [1, 1]

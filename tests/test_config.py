@@ -90,7 +90,10 @@ def test_an_override_reads_back_any_value(recipe: Path, steps: int, lr: float, n
         ("train.stepz=3", "train.stepz = 3: no such key; did you mean steps? allowed: accumulate, average"),
         ("trian.steps=3", 'trian = {"steps": 3}: no such key; did you mean train? allowed: data, decode'),
         ("data.dev.sauce=x", 'data.dev.sauce = "x": no such key; did you mean source? allowed: features'),
-        ("xyz=3", "xyz = 3: no such key; allowed: data, decode, model, order, run, search, text, train"),
+        (
+            "xyz=3",
+            "xyz = 3: no such key; allowed: data, decode, insertion, model, order, run, search, text, train",
+        ),
         # wrong types
         ("train.steps=many", 'train.steps = "many": must be a valid integer'),
         ("train.steps=1.5", "train.steps = 1.5: must be a valid integer"),
@@ -120,10 +123,55 @@ def test_an_override_reads_back_any_value(recipe: Path, steps: int, lr: float, n
         ("train={ select = 'bleu', validate_lines = 0 }", "train: select = 'bleu' needs validate_lines > 0"),
         ("data.train.jsonl=x", "data.train: give either jsonl or a source and a target, not both"),
         ("data.test.target=x", "data.test: give target and one of source or features, or give jsonl"),
+        (
+            "model={ kind = 'transformer', first = 'position' }",
+            'model: first = "position" is for kind = "indigo", not "transformer"',
+        ),
+        (
+            "model={ kind = 'insertion', width = 7, heads = 1 }",
+            "model: width (7) must be even for sinusoidal positions",
+        ),
     ],
 )
 def test_a_wrong_value_is_answered_by_key_given_and_allowed(recipe: Path, override: str, answer: str) -> None:
     assert refusal(recipe, override).startswith(f"command line: {answer}")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "answer"),
+    [
+        (
+            ["model.kind=transformer", "order.name=blt"],
+            'order.name = "blt": must be "l2r", for only model.kind = "indigo" is taught an order, '
+            'not "transformer"',
+        ),
+        (
+            ["model.kind=insertion", "order.name=sao"],
+            'order.name = "sao": must be "l2r", for only model.kind = "indigo" is taught an order, '
+            'not "insertion"',
+        ),
+        (
+            ["decode.parallel=true"],
+            'decode.parallel = true: must be false for model.kind = "indigo", which has no use for it',
+        ),
+        (
+            ["model.kind=transformer", "decode.eos_penalty=1"],
+            'decode.eos_penalty = 1.0: must be 0.0 for model.kind = "transformer", which has no use for it',
+        ),
+        (
+            ["model.kind=insertion", "decode.beam=4"],
+            'decode.beam = 4: must be 1 for model.kind = "insertion", which has no use for it',
+        ),
+        (
+            ["model.kind=insertion", "insertion.termination=sequence", "decode.parallel=true"],
+            'decode.parallel = true: needs insertion.termination = "gap": each gap must know its end',
+        ),
+    ],
+)
+def test_sections_that_do_not_fit_are_answered_by_key(
+    recipe: Path, overrides: list[str], answer: str
+) -> None:
+    assert refusal(recipe, *overrides) == f"{recipe}: {answer}"
 
 
 @pytest.mark.parametrize(

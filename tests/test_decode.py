@@ -25,7 +25,8 @@ from torch import Tensor
 from anyorder import config
 from anyorder.batch import Example, collate
 from anyorder.beam import Hypothesis
-from anyorder.decode import DECODED_AT_ONCE, decode, decode_all, draw, ranked, shortlisted
+from anyorder.decode import decode, draw, ranked, shortlisted
+from anyorder.families import DECODED_AT_ONCE, decode_all
 from anyorder.loss import score_steps
 from anyorder.model import Indigo, Memory
 
@@ -338,6 +339,7 @@ def hypothesis(*, tokens: int, log_p: float, finished: bool = True) -> Hypothesi
         finished=finished,
         log_mass=log_p,
         score=log_p,
+        iterations=tokens,
     )
 
 

@@ -37,7 +37,17 @@ from anyorder.svg import svg
 
 LINES = [*sentences(7, seed=3), "", "a word nobody knows", "   "]
 BLANK = {7, 9}
-FIELDS = {"text", "score", "log_prob", "finished", "tokens", "slots", "word_scores", "gap_scores"}
+FIELDS = {
+    "text",
+    "score",
+    "log_prob",
+    "finished",
+    "tokens",
+    "slots",
+    "word_scores",
+    "gap_scores",
+    "iterations",
+}
 BEAM: dict[str, Any] = {"beam": 3, "n_best": 3}
 SEARCHES: list[dict[str, Any]] = [
     {},
@@ -240,7 +250,7 @@ def test_a_sentence_may_be_cut(writer: Writer) -> None:
 @pytest.mark.parametrize(
     ("options", "answer"),
     [
-        ({"beem": 3}, "decode: beem = 3: no such key; did you mean beam? allowed: beam, length_penalty"),
+        ({"beem": 3}, "decode: beem = 3: no such key; did you mean beam? allowed: beam, eos_penalty"),
         ({"beam": 0}, "decode: beam = 0: must be greater than or equal to 1"),
         ({"beam": 2, "n_best": 3}, "decode: n_best (3) must not exceed beam (2)"),
         ({"n_best": "many"}, 'decode: n_best = "many": must be a valid integer'),

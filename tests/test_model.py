@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from anyorder import config
 from anyorder.batch import Batch, collate
+from anyorder.encoder_decoder import sinusoids
 from anyorder.insertion import relations
 from anyorder.layers import CrossAttention, FeedForward, Relations, SelfAttention
 from anyorder.loss import score_steps
-from anyorder.model import END, Indigo, Memory, Shape, sinusoids
+from anyorder.model import END, Indigo, Memory, Shape
 from anyorder.tokens import BOS, EOD, EOS
 
 EXACT = {"rtol": 0.0, "atol": 1e-10}

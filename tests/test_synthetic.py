@@ -1,11 +1,13 @@
 """A source mapped word for word, in every order: an easy task that a model must learn to write.
 
 No word comes twice in a sentence, so that a word tells its place. Two orders are learned at each run of the
-tests, all of them with `-m slow`, in minutes each; the results are written down in docs/measured.md.
+tests, all of them and the other kinds of models with `-m slow`, in minutes each; the results are written down
+in docs/measured.md.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +36,8 @@ STEPS = {
     "blt": 3000,
     "rnd": 12_000,
 }
+# A part of a target teaches less than all its steps at once.
+INSERTION_TRANSFORMER_STEPS = 5000
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,28 @@ class Silence:
     def validated(self, step: int, scores: dict[str, float], *, best: bool) -> None: ...
 
 
+def other_kind(recipe: Recipe, *, steps: int, **sections: dict[str, object]) -> Recipe:
+    """The same experiment with another model, under the name of what differs."""
+    values = recipe.model_dump(mode="json")
+    for name, section in sections.items():
+        values[name] |= section
+    values["train"] |= {"steps": steps, "validate_every": steps}
+    differs = "-".join(str(value) for section in sections.values() for value in section.values())
+    return Recipe.model_validate(values | {"run": recipe.run.with_name(differs)})
+
+
+def written(writer: Writer, corpus: Corpus, **options: object) -> list[tuple[Output, str]]:
+    """The output for each held-out sentence, beside what it should be."""
+    sources = [" ".join(SOURCE_WORDS[word] for word in sentence) for sentence in corpus.held_out]
+    wanted = [" ".join(TARGET_WORDS[word] for word in sentence) for sentence in corpus.held_out]
+    outputs = [best for best, *_ in writer.generate(sources, **options)]
+    return list(zip(outputs, wanted, strict=True))
+
+
+def exactly_right(pairs: list[tuple[Output, str]]) -> float:
+    return sum(output.text == text for output, text in pairs) / len(pairs)
+
+
 def follows(output: Output, order: Order, *, number: int, writer: Writer) -> bool:
     """Whether an output was written in the order that its own words ask for."""
     words = output.text.split()
@@ -156,10 +182,8 @@ def test_a_small_model_learns_to_write_in_this_order(order: str, corpus: Corpus)
     recipe = recipe_for(order, corpus)
     train(recipe, listener=Silence())
     writer = Writer.load(recipe.run)
-    sources = [" ".join(SOURCE_WORDS[word] for word in sentence) for sentence in corpus.held_out]
-    wanted = [" ".join(TARGET_WORDS[word] for word in sentence) for sentence in corpus.held_out]
-    outputs = [best for best, *_ in writer.generate(sources)]
-    exact = sum(output.text == text for output, text in zip(outputs, wanted, strict=True)) / len(wanted)
+    pairs = written(writer, corpus)
+    exact = exactly_right(pairs)
     print(f"\n{order}: {exact:.1%} exact after {recipe.train.steps} steps", end="")
     assert exact >= 0.95
     if order == "rnd":
@@ -169,7 +193,45 @@ def test_a_small_model_learns_to_write_in_this_order(order: str, corpus: Corpus)
     )
     followed = sum(
         output.text == text and follows(output, section, number=number, writer=writer)
-        for number, (output, text) in enumerate(zip(outputs, wanted, strict=True), start=1)
+        for number, (output, text) in enumerate(pairs, start=1)
     )
-    print(f", {followed / len(wanted):.1%} exact and in order", end="")
-    assert followed / len(wanted) >= 0.95
+    print(f", {followed / len(pairs):.1%} exact and in order", end="")
+    assert followed / len(pairs) >= 0.95
+
+
+@pytest.mark.slow
+def test_an_ordinary_transformer_learns_it_too(corpus: Corpus) -> None:
+    recipe = other_kind(recipe_for("l2r", corpus), steps=STEPS["l2r"], model={"kind": "transformer"})
+    train(recipe, listener=Silence())
+    exact = exactly_right(written(Writer.load(recipe.run), corpus))
+    print(f"\ntransformer: {exact:.1%} exact after {recipe.train.steps} steps", end="")
+    assert exact >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loss", "termination"), [("binary", "gap"), ("uniform", "gap"), ("binary", "sequence")]
+)
+def test_an_insertion_transformer_learns_it_too(loss: str, termination: str, corpus: Corpus) -> None:
+    """In parallel by a balanced tree, a sentence of T words takes no more rounds than such a tree is deep."""
+    recipe = other_kind(
+        recipe_for("l2r", corpus),
+        steps=INSERTION_TRANSFORMER_STEPS,
+        model={"kind": "insertion"},
+        insertion={"loss": loss, "termination": termination, "temperature": 0.5},
+    )
+    train(recipe, listener=Silence())
+    writer = Writer.load(recipe.run)
+    greedy = exactly_right(written(writer, corpus))
+    print(f"\n{loss}, {termination}: {greedy:.1%} exact after {recipe.train.steps} steps", end="")
+    assert greedy >= 0.95
+    if termination == "sequence":
+        return
+    pairs = written(writer, corpus, parallel=True)
+    exact = exactly_right(pairs)
+    rounds = sum(output.iterations for output, _ in pairs) / len(pairs)
+    depth = sum(math.floor(math.log2(len(text.split()))) + 1 for _, text in pairs) / len(pairs)
+    print(f", in parallel {exact:.1%} in {rounds:.2f} rounds (a balanced tree: {depth:.2f})", end="")
+    if loss == "binary":
+        assert exact >= 0.95
+        assert rounds <= depth + 0.25

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from anyorder.beam import DEAD, Beam
 from anyorder.decode import Moment, draw
-from anyorder.model import END, Indigo, Memory
+from anyorder.encoder_decoder import Memory
+from anyorder.model import END, Indigo
 
 # S sentences, K hypotheses of each, B orders to go on with, T tokens of the longest target
 

@@ -30,6 +30,7 @@ class Hypothesis:
     finished: bool  # False: cut off at the longest length allowed
     log_mass: float  # log p of the sentence in all the orders merged into this one; without merging, log_prob
     score: float  # what ranks
+    iterations: int  # that wrote something; fewer than tokens only where several are written at once
 
     @property
     def log_prob(self) -> float:
@@ -137,4 +138,5 @@ class Beam:
             finished=bool(ends),
             log_mass=log_mass,
             score=log_mass,
+            iterations=self.length,
         )

@@ -23,9 +23,10 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor, nn
 
 from anyorder.config import Recipe, Section, checked
+from anyorder.encoder_decoder import Shape
 from anyorder.errors import UserError
+from anyorder.families import Model, build_model
 from anyorder.files import make_folder, write_file
-from anyorder.model import Indigo, Shape
 from anyorder.tokens import FILE_NAME as TOKENIZER_FILE
 from anyorder.tokens import Tokenizer
 from anyorder.version import __version__
@@ -41,7 +42,7 @@ Weights = dict[str, Tensor]
 class Trained:
     """A model with all that it takes to use it."""
 
-    model: Indigo
+    model: Model
     tokenizer: Tokenizer
     recipe: Recipe
     common_words: frozenset[str]  # of the training targets: what the orders cf and rf go by
@@ -87,7 +88,7 @@ def load_trained(folder: Path, *, device: torch.device) -> Trained:
     configuration = _load_configuration(folder)
     recipe, shape = configuration.recipe, configuration.shape
     tokenizer = Tokenizer.load(folder, recipe.text, shape.target_vocabulary)
-    model = Indigo(recipe.model, shape)
+    model = build_model(recipe, shape)
     load_weights(model, read_tensors(folder / MODEL_FILE), origin=folder / MODEL_FILE)
     return Trained(
         model=model.to(device).eval(),
@@ -135,7 +136,8 @@ def _card(name: str, trained: Trained) -> str:
 
 A model that writes by insertion, trained with [anyorder](https://pypi.org/project/anyorder) {__version__}.
 
-- order: `{recipe.order.name}`
+- kind: `{recipe.model.kind}`
+- order: `{recipe.order_told}`
 - data: `{recipe.data.train.target or recipe.data.train.jsonl}` under `{recipe.data.root}`
 - size: {parameters / 1e6:.1f} M parameters, width {recipe.model.width}, {recipe.model.encoder_layers} + \
 {recipe.model.decoder_layers} layers

@@ -136,6 +136,11 @@ class Search(Section):
 class Model(Section):
     """Size and shape of the network; the defaults are the paper's."""
 
+    kind: Literal["indigo", "transformer", "insertion"] = Field(
+        "indigo",
+        description="indigo: in any order; transformer: an ordinary one, left to right; insertion: the "
+        "Insertion Transformer",
+    )
     width: int = Field(512, ge=2, description="of the states and embeddings")
     hidden: int = Field(2048, ge=1, description="width inside the feed-forward parts")
     heads: int = Field(8, ge=1, description="of attention; they share the width")
@@ -157,9 +162,29 @@ class Model(Section):
     def _width_splits_into_heads(self) -> Self:
         if self.width % self.heads:
             raise ValueError(f"width ({self.width}) must be a multiple of heads ({self.heads})")
-        if self.encoder_positions == "sinusoidal" and self.width % 2:
+        if (self.encoder_positions == "sinusoidal" or self.kind != "indigo") and self.width % 2:
             raise ValueError(f"width ({self.width}) must be even for sinusoidal positions")
         return self
+
+    @model_validator(mode="after")
+    def _only_a_pointer_comes_first(self) -> Self:
+        if self.first != "word" and self.kind != "indigo":
+            raise ValueError(f'first = "{self.first}" is for kind = "indigo", not "{self.kind}"')
+        return self
+
+
+class Insertion(Section):
+    """The Insertion Transformer (model.kind = "insertion"): what it learns, and how it knows the end."""
+
+    loss: Literal["uniform", "binary"] = Field(
+        "binary", description="of the words that a gap still misses: all alike, or the middle ones first"
+    )
+    temperature: float = Field(
+        1.0, gt=0, description="of the binary loss: below 1 nearer to the middle, above 1 flatter"
+    )
+    termination: Literal["gap", "sequence"] = Field(
+        "gap", description="each gap says when it is full, or only the whole sentence does"
+    )
 
 
 class Decode(Section):
@@ -185,6 +210,12 @@ class Decode(Section):
     top_k: int = Field(0, ge=0, description="sampling: only the k best words; 0 is all")
     top_p: float = Field(1.0, gt=0, le=1, description="sampling: only the best words that make up p")
     seed: int = Field(1, ge=0, description="sampling")
+    parallel: bool = Field(
+        False, description="Insertion Transformer: a word into every gap that is not full, all at once"
+    )
+    eos_penalty: float = Field(
+        0.0, ge=0, description="Insertion Transformer: taken off log p of the end, so that it stops later"
+    )
 
     @model_validator(mode="after")
     def _options_fit(self) -> Self:
@@ -242,6 +273,11 @@ class Train(Section):
         return self
 
 
+# Keys of [decode] by the kind of model that they are for; the other kinds must leave them as they are.
+BY_INSERTION_TRANSFORMERS = ("parallel", "eos_penalty")
+BY_BEAMS_AND_SAMPLES = ("search", "n_best", "beam", "merge", "merge_partial")
+
+
 class Recipe(Section):
     """One experiment."""
 
@@ -251,6 +287,7 @@ class Recipe(Section):
     order: Order = Order()
     search: Search = Search()
     model: Model = Model()
+    insertion: Insertion = Insertion()
     train: Train = Train()
     decode: Decode = Decode()
 
@@ -258,6 +295,18 @@ class Recipe(Section):
     def _bootstrap_is_fixed(self) -> Self:
         if self.search.bootstrap == "sao":
             raise ValueError("search.bootstrap must be a fixed order, not sao")
+        return self
+
+    @model_validator(mode="after")
+    def _model_fits(self) -> Self:
+        if self.model.kind != "indigo" and self.order.name != "l2r":
+            raise ValueError(
+                f'order.name = {json.dumps(self.order.name)}: must be "l2r", '
+                f'for only model.kind = "indigo" is taught an order, not "{self.model.kind}"'
+            )
+        misfit = self.misfit(self.decode)
+        if misfit is not None:
+            raise ValueError(misfit)
         return self
 
     @field_validator("run", mode="before")
@@ -276,6 +325,26 @@ class Recipe(Section):
     def fixed_order(self) -> Order:
         """What targets are written in, or, for adaptive orders, in the beginning."""
         return self.order.model_copy(update={"name": self.search.bootstrap}) if self.adaptive else self.order
+
+    @property
+    def order_told(self) -> str:
+        """The name of the order for people; an Insertion Transformer learns from all alike."""
+        return "none" if self.model.kind == "insertion" else self.order.name
+
+    def misfit(self, decode: Decode) -> str | None:
+        """What of these settings this kind of model can't do, in a line; None: it can do all."""
+        kind, usual = self.model.kind, Decode()
+        unused = BY_BEAMS_AND_SAMPLES if kind == "insertion" else BY_INSERTION_TRANSFORMERS
+        for key in unused:
+            given, must_be = getattr(decode, key), getattr(usual, key)
+            if given != must_be:
+                return (
+                    f"decode.{key} = {json.dumps(given)}: must be {json.dumps(must_be)} "
+                    f'for model.kind = "{kind}", which has no use for it'
+                )
+        if decode.parallel and self.insertion.termination != "gap":
+            return 'decode.parallel = true: needs insertion.termination = "gap": each gap must know its end'
+        return None
 
     def path(self, path: Path) -> Path:
         """A path of the recipe's, from its data root."""

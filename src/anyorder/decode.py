@@ -6,23 +6,19 @@ pairs of choices they look at; everything else is shared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from anyorder import config
-from anyorder.batch import collate_sources
 from anyorder.beam import DEAD, Beam, Hypothesis
 from anyorder.model import END, Indigo, Writing
 
 # S sentences under way, K hypotheses of each, B of them to go on with, R = S · K rows,
 # F first choices, C of them looked at, M second choices
-
-DECODED_AT_ONCE = 64  # sources
 
 
 @dataclass(frozen=True)
@@ -102,55 +98,6 @@ def decode(
         beam = grown.keep(staying)
         newest = beam.words[..., -1:]
     return [ranked(hypotheses, settings) for hypotheses in found]
-
-
-# --- many sources ---
-
-
-def decode_all(
-    model: Indigo,
-    sources: Sequence[NDArray[np.generic]],
-    *,
-    settings: config.Decode,
-    device: torch.device,
-    lines: Sequence[int] | None = None,
-) -> list[list[Hypothesis]]:
-    """Decode sources of any length: like with like, answers in the order given.
-
-    lines: the number of each, which sampling depends on.
-    """
-    found: list[list[Hypothesis]] = [[] for _ in sources]
-    for chosen in _like_with_like(sources):
-        source, mask = collate_sources([sources[index] for index in chosen])
-        answers = decode(
-            model,
-            source.to(device),
-            mask.to(device),
-            settings=settings,
-            limits=_limits([sources[index] for index in chosen], settings),
-            lines=[index if lines is None else lines[index] for index in chosen],
-        )
-        for index, answer in zip(chosen, answers, strict=True):
-            found[index] = answer
-    return found
-
-
-def _like_with_like(sources: Sequence[NDArray[np.generic]]) -> Iterator[list[int]]:
-    by_length = sorted(range(len(sources)), key=lambda index: len(sources[index]))
-    for start in range(0, len(by_length), DECODED_AT_ONCE):
-        yield by_length[start : start + DECODED_AT_ONCE]
-
-
-def _limits(sources: Sequence[NDArray[np.generic]], settings: config.Decode) -> Tensor:
-    """Most tokens to write for each; the ratio is of tokens, so it says nothing about pictures."""
-    relative = settings.max_ratio > 0 and sources[0].ndim == 1
-    longest = [
-        min(settings.max_length, int(settings.max_ratio * len(source)) + settings.max_extra)
-        if relative
-        else settings.max_length
-        for source in sources
-    ]
-    return torch.tensor(longest)
 
 
 # --- searches ---

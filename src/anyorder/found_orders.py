@@ -16,8 +16,8 @@ from anyorder import config
 from anyorder.batch import Batch, Example, collate, plan_epoch
 from anyorder.beam import Hypothesis
 from anyorder.checkpoint import Trained
-from anyorder.decode import decode_all
 from anyorder.errors import UserError
+from anyorder.families import decode_all, ordered
 from anyorder.loss import score_steps
 from anyorder.model import Indigo
 from anyorder.order_statistics import QUARTERS, frequency_quarters
@@ -212,13 +212,14 @@ def _searched(
         )
         for pair in pairs
     ]
+    model = ordered(trained.model, purpose="search of orders")
     sizes = np.array([len(example.source) + len(example.target) for example in examples], dtype=np.int64)
     sentences: dict[int, OrderedSentence] = {}
     for chosen in plan_epoch(sizes, batch_tokens=trained.recipe.train.batch_tokens, seed=0, epoch=0):
         left_to_right = collate([examples[index] for index in chosen]).to(device)
-        orders = search_batch(trained.model, left_to_right, settings, thoroughly=True)
+        orders = search_batch(model, left_to_right, settings, thoroughly=True)
         slots, log_probs = orders.slots[:, 0].tolist(), orders.log_probs[:, 0].tolist()
-        baselines = _log_probs(trained.model, left_to_right)
+        baselines = _log_probs(model, left_to_right)
         for row, index in enumerate(chosen.tolist()):
             pair = pairs[index]
             sentences[index] = OrderedSentence(

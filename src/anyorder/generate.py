@@ -17,8 +17,9 @@ from anyorder import config
 from anyorder.batch import Example
 from anyorder.beam import Hypothesis
 from anyorder.checkpoint import Trained, load_trained
-from anyorder.decode import decode_all
 from anyorder.errors import UserError
+from anyorder.families import decode_all, ordered
+from anyorder.left_to_right import LeftToRight
 from anyorder.orders import Line, order_rule, prepare_order, spread
 from anyorder.own_order import checked_slots
 from anyorder.processes import pick_device
@@ -46,6 +47,7 @@ class Output:
     slots: tuple[int, ...]  # where each stands in the end, counted from 1
     word_scores: tuple[float, ...]  # log p, that of `<eod>` last
     gap_scores: tuple[float, ...]
+    iterations: int  # that wrote something; fewer than tokens only where several are written at once
 
     @property
     def steps(self) -> list[Step]:
@@ -104,7 +106,11 @@ class Writer:
             # Only what has been checked can be compared, and a beam this wide finds no fault with any number.
             n_best = config.checked(config.Decode, {**values, "beam": sys.maxsize}, origin="decode").n_best
             values["beam"] = max(n_best, recipe.beam)
-        return config.checked(config.Decode, values, origin="decode")
+        settings = config.checked(config.Decode, values, origin="decode")
+        misfit = self.trained.recipe.misfit(settings)
+        if misfit is not None:
+            raise UserError(misfit)
+        return settings
 
     def answer(
         self, sources: Sequence[Source], *, settings: config.Decode, first_line: int = 0
@@ -170,7 +176,11 @@ class Writer:
             raise UserError(f"{len(sources)} sources but {len(targets)} targets: they go in pairs")
         name = order.name if isinstance(order, config.Order) else order
         _check_search(beam=beam, samples=samples, marginal=name == "marginal")
-        model, device = self.trained.model, self.device
+        model, device = ordered(self.trained.model, purpose="score"), self.device
+        if isinstance(model, LeftToRight) and name != "l2r":
+            raise UserError(
+                f"order = {name!r}: must be 'l2r' for an ordinary transformer, which writes so alone"
+            )
         if name == "sao":
             examples = self._examples(sources, targets, order="l2r", seed=seed)
             return score_best(model, examples, beam=beam, device=device)
@@ -235,6 +245,7 @@ class Writer:
             slots=hypothesis.slots,
             word_scores=hypothesis.word_scores,
             gap_scores=hypothesis.gap_scores,
+            iterations=hypothesis.iterations,
         )
 
 

@@ -15,8 +15,9 @@ from torch.nn import functional
 from anyorder.adaptive import Orders, search_orders
 from anyorder.batch import Batch
 from anyorder.beam import DEAD
+from anyorder.encoder_decoder import Memory
 from anyorder.loss import score_steps
-from anyorder.model import Indigo, Memory
+from anyorder.model import Indigo
 
 # S pairs of a batch, B orders of each, T tokens of the longest target
 

@@ -6,6 +6,7 @@ Its probability is the sum of both: loss, search and decoding know gaps, never s
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
@@ -45,23 +46,26 @@ class WordHead(nn.Module):
         return torch.matmul(query, embedding[self.first :].mT)
 
 
-class GapHead(nn.Module):
-    """p(gap): a pointer to one side of a written token (Eq. 9), summed over a gap's two names.
+class GapHead(nn.Module, ABC):
+    """p(gap), from how well a query fits both keys of each written token, summed over a gap's two names.
 
     With `finish`, there is one more key, a learned one, that ends the sentence instead.
     """
 
-    def __init__(self, *, width: int, finish: bool) -> None:
-        super().__init__()
-        self.scale = width**-0.5
-        self.project = nn.Linear(width, width, bias=False)  # E
-        self.keys = nn.Linear(width, 2 * width, bias=False)  # C and D
-        self.finish = nn.Parameter(torch.randn(width) * self.scale) if finish else None
+    scale: float  # of the products
+    finish: nn.Parameter | None
 
+    @abstractmethod
     def keys_of(self, states: Tensor) -> GapKeys:
         """states: (..., n, D)."""
-        left, right = self.keys(states).chunk(2, dim=-1)
-        return GapKeys(left, right)
+
+    @abstractmethod
+    def query(self, states: Tensor, words: Tensor | None) -> Tensor:
+        """states, words: broadcast to (..., D), the words embedded where they come first."""
+
+    @abstractmethod
+    def allowed_keys(self, n: int, *, device: torch.device) -> Tensor:
+        """Which keys of n tokens may be chosen: (2, n), bool, left keys and right keys."""
 
     def products(self, query: Tensor, keys: GapKeys) -> Tensor:
         """Of queries and all keys, whether they name a gap or not.
@@ -70,13 +74,12 @@ class GapHead(nn.Module):
         """
         return at_least_float(torch.stack([torch.matmul(query, key.mT) for key in keys], dim=2) * self.scale)
 
-    @staticmethod
-    def logits(products: Tensor, *, blocked: Tensor | None = None) -> Tensor:
-        """-inf for keys that name no gap. products: (R, Q, 2, n); blocked: broadcast to (R, Q, n)."""
-        illegal = ~legal_keys(products.shape[-1], device=products.device)
+    def logits(self, products: Tensor, *, blocked: Tensor | None = None) -> Tensor:
+        """-inf for keys that may not be chosen. products: (R, Q, 2, n); blocked: broadcast to (R, Q, n)."""
+        never = ~self.allowed_keys(products.shape[-1], device=products.device)
         if blocked is not None:
-            illegal = illegal | blocked[..., None, :]
-        return products.masked_fill(illegal, NEVER)
+            never = never | blocked[..., None, :]
+        return products.masked_fill(never, NEVER)
 
     def normaliser(self, logits: Tensor, query: Tensor) -> Tensor:
         """Log of the sum over all keys, `finish` among them. logits: (R, Q, 2, n); returns (R, Q)."""
@@ -98,6 +101,59 @@ class GapHead(nn.Module):
         """
         left_side, right_side = logits.unbind(dim=2)
         return torch.logaddexp(right_side.gather(-1, left), left_side.gather(-1, right))
+
+
+class Pointer(GapHead):
+    """The paper's: it points to one side of a written token (Eq. 9)."""
+
+    def __init__(self, *, width: int, finish: bool) -> None:
+        super().__init__()
+        self.scale = width**-0.5
+        self.project = nn.Linear(width, width, bias=False)  # E
+        self.keys = nn.Linear(width, 2 * width, bias=False)  # C and D
+        self.finish = nn.Parameter(torch.randn(width) * self.scale) if finish else None
+
+    def keys_of(self, states: Tensor) -> GapKeys:
+        """states: (..., n, D)."""
+        left, right = self.keys(states).chunk(2, dim=-1)
+        return GapKeys(left, right)
+
+    def query(self, states: Tensor, words: Tensor | None) -> Tensor:
+        """states, words: broadcast to (..., D); returns (..., D)."""
+        query: Tensor = self.project(states)
+        return query if words is None else query + words
+
+    def allowed_keys(self, n: int, *, device: torch.device) -> Tensor:
+        """All that name a gap."""
+        return legal_keys(n, device=device)
+
+
+class LastGap(GapHead):
+    """For a model that writes left to right: the gap before `</s>` is certain, and there is nothing to learn.
+
+    Its keys and queries are zeros of width 1, so that whoever asks a pointer can ask this one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 1.0
+        self.finish = None
+
+    def keys_of(self, states: Tensor) -> GapKeys:
+        """states: (..., n, D); returns (..., n, 1) each."""
+        zeros = states.new_zeros(*states.shape[:-1], 1)
+        return GapKeys(zeros, zeros)
+
+    def query(self, states: Tensor, words: Tensor | None) -> Tensor:
+        """states, words: broadcast to (..., D); returns (..., 1)."""
+        assert words is not None, "the word comes first"
+        return states.new_zeros(*torch.broadcast_shapes(states.shape, words.shape)[:-1], 1)
+
+    def allowed_keys(self, n: int, *, device: torch.device) -> Tensor:
+        """Left of `</s>`, which is token 1."""
+        allowed = torch.zeros(2, n, dtype=torch.bool, device=device)
+        allowed[0, 1] = True
+        return allowed
 
 
 def at_least_float(logits: Tensor) -> Tensor:

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from anyorder.batch import Batch
+from anyorder.encoder_decoder import Memory
 from anyorder.heads import at_least_float
 from anyorder.insertion import Supervision
-from anyorder.model import Indigo, Memory
+from anyorder.model import Indigo
 from anyorder.tokens import EOD
 
 # B batch, T tokens of the longest target, N = T + 2, D width, V words, M real steps of the batch

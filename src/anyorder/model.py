@@ -7,42 +7,20 @@ their states.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 
 from anyorder import config
-from anyorder.heads import GapHead, GapKeys, WordHead, at_least_float, first_word
+from anyorder.encoder_decoder import EncoderDecoder, Memory, Shape, initialise
+from anyorder.heads import GapHead, GapKeys, Pointer, WordHead, at_least_float, first_word
 from anyorder.insertion import anchors, relations
-from anyorder.layers import DecoderLayer, Dropout, EncoderLayer, Past, Pool, Relations, SourceKeys
-from anyorder.tokens import PAD
+from anyorder.layers import Past, Pool, Relations, SourceKeys
 
 # B sources, R rows (B × beams), S source vectors, N tokens written, D width, V words, C words asked for
 
 TERNARY = 3  # left of, itself, right of
 NOT_SEEN = 2  # instead of a relation: another hypothesis's token, or a later one
 END = 0  # the first choice that ends a sentence: `<eod>`, or finishing instead of a gap
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What the data decides about a model's size."""
-
-    vocabulary: int  # ids of source and target
-    target_vocabulary: int  # the first of them, which targets use
-    features: int = 0  # width of the source's feature vectors; 0: sources are tokens
-
-
-@dataclass(frozen=True)
-class Memory:
-    """An encoded source."""
-
-    states: Tensor  # (B, S, D)
-    mask: Tensor  # (B, S), bool: real, not padding
 
 
 class Writing:
@@ -104,73 +82,29 @@ class Writing:
         self.right_keys.keep(staying)
 
 
-class Indigo(nn.Module):
-    """The network of the paper; see DESIGN and the formulas named in `layers` and `heads`."""
+class Indigo(EncoderDecoder):
+    """The network of the paper; see DESIGN and the formulas named in `layers` and `heads`.
 
-    def __init__(self, settings: config.Model, shape: Shape) -> None:
-        super().__init__()
-        self.settings = settings
-        self.shape = shape
+    kinds: of relations between written tokens; gap_head: another than the paper's pointer.
+    """
+
+    def __init__(
+        self,
+        settings: config.Model,
+        shape: Shape,
+        *,
+        kinds: int = TERNARY,
+        gap_head: GapHead | None = None,
+    ) -> None:
+        super().__init__(settings, shape, kinds=kinds)
+        self.kinds = kinds
         self.position_first = settings.first == "position"
         width = settings.width
-        self.embed_target = _embedding(
-            shape.vocabulary if settings.share == "all" and not shape.features else shape.target_vocabulary,
-            width,
-        )
-        self.embed_source: nn.Module
-        if shape.features:
-            self.embed_source = nn.Linear(shape.features, width)
-        elif settings.share == "all":
-            self.embed_source = self.embed_target
-        else:
-            self.embed_source = _embedding(shape.vocabulary, width)
-        self.embed_output = (
-            _embedding(shape.target_vocabulary, width) if settings.share == "none" else self.embed_target
-        )
-        kinds = 2 * settings.clip + 1 if settings.encoder_positions == "relative" else 0
-        sizes = {"width": width, "hidden": settings.hidden, "heads": settings.heads}
-        self.encoder = nn.ModuleList(
-            EncoderLayer(**sizes, kinds=kinds, dropout=settings.dropout)
-            for _ in range(settings.encoder_layers)
-        )
-        self.encoder_norm = nn.LayerNorm(width)
-        self.decoder = nn.ModuleList(
-            DecoderLayer(**sizes, kinds=TERNARY, dropout=settings.dropout)
-            for _ in range(settings.decoder_layers)
-        )
-        self.decoder_norm = nn.LayerNorm(width)
-        self.dropout = Dropout(settings.dropout)
         self.word_head = WordHead(width=width, first=first_word(position_first=self.position_first))
-        self.gap_head = GapHead(width=width, finish=self.position_first)
+        self.gap_head = Pointer(width=width, finish=self.position_first) if gap_head is None else gap_head
         # Position first: what the word knows of the gap, from the gap's two keys.
         self.gap_to_word = nn.Linear(width, width, bias=False) if self.position_first else None
-        self.apply(_initialise)
-
-    # --- source ---
-
-    def encode(self, source: Tensor, mask: Tensor) -> Memory:
-        """source: (B, S), token ids, or (B, S, features); mask: (B, S), bool, True where real."""
-        states = self.embed_source(source)
-        if not self.shape.features:
-            states = states * math.sqrt(self.settings.width)
-        if self.settings.encoder_positions == "sinusoidal":
-            states = states + sinusoids(source.shape[1], self.settings.width).to(states)
-        distances = None
-        if self.settings.encoder_positions == "relative":
-            distances = Relations.distances(
-                source.shape[1], clip=self.settings.clip, device=source.device, dtype=states.dtype
-            )
-        states = self.dropout(states)
-        blocked = ~mask[:, None, None, :]
-        for layer in self.encoder:
-            states = layer(states, relations=distances, blocked=blocked)
-        return Memory(states=self.encoder_norm(states), mask=mask)
-
-    def _source_keys(self, memory: Memory) -> list[SourceKeys]:
-        visible = memory.mask[:, None, None, :]
-        layers = cast("Sequence[DecoderLayer]", self.decoder)
-        pairs = (layer.cross.keys_values(memory.states) for layer in layers)
-        return [SourceKeys(key, value, visible) for key, value in pairs]
+        self.apply(initialise)
 
     # --- learning: all steps at once ---
 
@@ -181,17 +115,17 @@ class Indigo(nn.Module):
         """
         length = words.shape[1]
         later = torch.ones(length, length, dtype=torch.bool, device=words.device).triu(diagonal=1)
-        states = self._embed_words(words)
-        ternary = Relations.ternary(relations(slots), dtype=states.dtype)
-        for layer, source in zip(self.decoder, self._source_keys(memory), strict=True):
-            states = layer(states, relations=ternary, blocked=later, source=source)
+        states = self._embed_words(words, first_step=0)
+        related = self._related(relations(slots), dtype=states.dtype)
+        for layer, source in zip(self.decoder, self.source_keys(memory), strict=True):
+            states = layer(states, relations=related, blocked=later, source=source)
         return self.decoder_norm(states)
 
     # --- writing: step by step ---
 
     def start(self, memory: Memory) -> Writing:
         """Nothing written yet, not even the boundaries."""
-        return Writing(self._source_keys(memory))
+        return Writing(self.source_keys(memory))
 
     def advance(self, writing: Writing, words: Tensor, places: Tensor) -> Tensor:
         """Add the newest words and return the state of the last one.
@@ -206,33 +140,40 @@ class Indigo(nn.Module):
         own = own.masked_fill(later, NOT_SEEN).unflatten(0, (writing.sentences, hypotheses))
         seen = writing.in_pool(own, elsewhere=NOT_SEEN)  # (S, K · m, P)
 
-        states = self._embed_words(words).reshape(writing.sentences, hypotheses * newest, -1)
-        ternary = Relations.ternary(seen, dtype=states.dtype)
+        states = self._embed_words(words, first_step=places.shape[1] - newest)
+        states = states.reshape(writing.sentences, hypotheses * newest, -1)
+        related = self._related(seen, dtype=states.dtype)
         blocked = (seen == NOT_SEEN)[:, None]
         for layer, source, past in zip(self.decoder, writing.sources, writing.pasts, strict=True):
-            states = layer(states, relations=ternary, blocked=blocked, source=source, past=past)
+            states = layer(states, relations=related, blocked=blocked, source=source, past=past)
         states = self.decoder_norm(states)
         keys = self.gap_head.keys_of(states)
         writing.left_keys.append(keys.left)
         writing.right_keys.append(keys.right)
         return states.reshape(rows, newest, -1)[:, -1]
 
+    # --- what both read ---
+
+    def _embed_words(self, words: Tensor, *, first_step: int) -> Tensor:
+        """words: (R, m), from first_step on, which only relations tell of here; returns (R, m, D)."""
+        return self.dropout(self.scaled_embedding(words))
+
+    def _related(self, relations: Tensor, *, dtype: torch.dtype) -> Relations | None:
+        """relations: (R, Q, K)."""
+        return Relations.ternary(relations, dtype=dtype) if self.kinds else None
+
     # --- what comes next ---
 
     def word_logits(self, states: Tensor, gap: Tensor | None = None) -> Tensor:
         """states: (..., D); gap: (..., D), `gap_vector` where the position comes first; returns (..., V)."""
         if self.gap_to_word is None:
-            return self.word_head(states, self._output_embedding)
+            return self.word_head(states, self.output_embedding)
         assert gap is not None
-        return self.word_head(states, self._output_embedding, hint=self.gap_to_word(gap))
+        return self.word_head(states, self.output_embedding, hint=self.gap_to_word(gap))
 
     def gap_query(self, states: Tensor, words: Tensor | None) -> Tensor:
         """states: broadcast to (..., D); words: (...), where the word comes first; returns (..., D)."""
-        query: Tensor = self.gap_head.project(states)
-        if self.position_first:
-            return query
-        assert words is not None
-        return query + self._scaled_embedding(words)
+        return self.gap_head.query(states, None if words is None else self.scaled_embedding(words))
 
     @staticmethod
     def gap_vector(keys: GapKeys, *, left: Tensor, right: Tensor) -> Tensor:
@@ -296,38 +237,3 @@ class Indigo(nn.Module):
         logits = self.gap_head.logits(products)
         left, right = (side[:, None].expand(-1, query.shape[1], -1) for side in anchors(places))
         return self.gap_head.pick(logits, left=left, right=right), self.gap_head.normaliser(logits, query)
-
-    # --- words in and out ---
-
-    @property
-    def _output_embedding(self) -> Tensor:
-        """Of what a target may have: a shared embedding holds words of the source too."""
-        return self.embed_output.weight[: self.shape.target_vocabulary]
-
-    def _embed_words(self, words: Tensor) -> Tensor:
-        return self.dropout(self._scaled_embedding(words))
-
-    def _scaled_embedding(self, words: Tensor) -> Tensor:
-        return self.embed_target(words) * math.sqrt(self.settings.width)
-
-
-def sinusoids(length: int, width: int) -> Tensor:
-    """Absolute positions as sines and cosines of falling frequency, (length, width)."""
-    place = torch.arange(length, dtype=torch.float32)[:, None]
-    frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float32) * (-math.log(10_000.0) / width))
-    return torch.stack([(place * frequency).sin(), (place * frequency).cos()], dim=2).flatten(1)
-
-
-def _embedding(size: int, width: int) -> nn.Embedding:
-    return nn.Embedding(size, width, padding_idx=PAD)
-
-
-def _initialise(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
-        nn.init.xavier_uniform_(module.weight)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
-    elif isinstance(module, nn.Embedding):
-        nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
-        with torch.no_grad():
-            module.weight[PAD].zero_()

@@ -16,8 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 from anyorder import config
 from anyorder.batch import Batch
 from anyorder.checkpoint import Weights
-from anyorder.loss import Loss, batch_loss
-from anyorder.model import Indigo
+from anyorder.families import Model, family_of
+from anyorder.loss import Loss
 from anyorder.processes import Processes, in_precision
 
 BETAS = (0.9, 0.98)
@@ -57,7 +57,7 @@ class Optimiser:
     Each update draws its dropout from a seed of its own, so that a run needs no saved random state.
     """
 
-    def __init__(self, model: Indigo, settings: config.Train, processes: Processes) -> None:
+    def __init__(self, model: Model, settings: config.Train, processes: Processes) -> None:
         self.settings = settings
         self.processes = processes
         self.model = model
@@ -144,13 +144,14 @@ class Optimiser:
 class _BatchLoss(nn.Module):
     """The loss as a module, which is what processes can share."""
 
-    def __init__(self, model: Indigo, label_smoothing: float) -> None:
+    def __init__(self, model: Model, label_smoothing: float) -> None:
         super().__init__()
         self.model = model
+        self.family = family_of(model)
         self.label_smoothing = label_smoothing
 
     def forward(self, batch: Batch) -> Loss:
-        return batch_loss(self.model, batch, label_smoothing=self.label_smoothing)
+        return self.family.loss(self.model, batch, label_smoothing=self.label_smoothing)
 
 
 def mixed_seed(*numbers: int) -> int:

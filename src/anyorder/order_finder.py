@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from anyorder import config
 from anyorder.batch import Batch
+from anyorder.families import Model, ordered
 from anyorder.kept_orders import KeptOrders, kept_folder, search_all
-from anyorder.model import Indigo
 from anyorder.optimise import mixed_seed
 from anyorder.prepare import Dataset
 from anyorder.processes import Processes
@@ -36,7 +36,7 @@ class OrderFinder:
     def __init__(
         self,
         recipe: config.Recipe,
-        model: Indigo,
+        model: Model,
         data: Dataset,
         processes: Processes,
         *,
@@ -69,7 +69,7 @@ class OrderFinder:
             last, self.kept = Searched(step=step, epoch=epoch), None
         if self.kept is None:
             self.kept = search_all(
-                self.model,
+                ordered(self.model, purpose="order.name = sao"),
                 self.data,
                 self.recipe,
                 self.processes,
@@ -89,8 +89,9 @@ class OrderFinder:
             orders = self.kept.of(pairs, device=batch.order.device)
         else:
             torch.manual_seed(mixed_seed(seed, step, first, 1))
-            with searching(self.model, self.search, precision=self.recipe.train.precision):
-                orders = search_batch(self.model, batch, self.search)
+            model = ordered(self.model, purpose="order.name = sao")
+            with searching(model, self.search, precision=self.recipe.train.precision):
+                orders = search_batch(model, batch, self.search)
         chance = torch.Generator().manual_seed(mixed_seed(seed, step, first))
         return learn_from(batch, orders, annealed(self.search, step=step), generator=chance)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from anyorder.batch import Example
 from anyorder.config import Recipe, Splits
 from anyorder.corpus import Corpus, load_split, train_tokenizer
-from anyorder.model import Shape
+from anyorder.encoder_decoder import Shape
 from anyorder.orders import Line, order_split, prepare_order, random_slots
 from anyorder.reading import Features, in_chunks, stream_pairs
 from anyorder.tokens import Tokenizer

@@ -16,10 +16,10 @@ from anyorder.beam import DEAD
 from anyorder.checkpoint import checkpoints, load_weights
 from anyorder.config import Recipe
 from anyorder.errors import UserError
+from anyorder.families import build_model, ordered
 from anyorder.files import published_file
 from anyorder.interruption import interruption
 from anyorder.kept_orders import KeptOrders, SearchStopped, kept_folder, search_all
-from anyorder.model import Indigo
 from anyorder.prepare import Dataset, prepare
 from anyorder.processes import processes
 from anyorder.tokens import Tokenizer
@@ -42,7 +42,7 @@ def refresh_orders(
     with processes(recipe.train.device) as these:
         told = progress if these.first else None
         prepared = prepare(recipe, progress=told)
-        model = Indigo(recipe.model, prepared.shape).to(these.device)
+        model = ordered(build_model(recipe, prepared.shape), purpose="search-orders").to(these.device)
         load_weights(model, found[-1].weights(), origin=found[-1].folder)
         with interruption() as interrupted:
             try:

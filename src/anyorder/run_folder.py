@@ -41,7 +41,9 @@ def check_folder(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
     if not resume:
         raise UserError(f"{run}: is a run already; --resume goes on with it, --overwrite starts anew")
     if checkpoints(run):
-        _check_same(_recipe_before(run), recipe.model_dump(mode="json"), run=run, free=may_change(recipe))
+        # Checked anew, so that keys that were not there yet have the value that they stood for.
+        before = recipe_of_run(run).model_dump(mode="json")
+        _check_same(before, recipe.model_dump(mode="json"), run=run, free=may_change(recipe))
 
 
 def _recipe_before(run: Path) -> dict[str, Any]:

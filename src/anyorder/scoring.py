@@ -19,9 +19,10 @@ from torch import Tensor
 from anyorder.adaptive import Orders, draw_orders
 from anyorder.batch import Batch, Example, collate
 from anyorder.beam import DEAD
+from anyorder.encoder_decoder import Memory
 from anyorder.guided import best_of, search_thoroughly
 from anyorder.loss import score_steps
-from anyorder.model import Indigo, Memory
+from anyorder.model import Indigo
 
 # S pairs scored together, B orders of each added up, K drawn, T tokens of the longest target
 

@@ -58,7 +58,7 @@ SHOWN = {
     "text": "source target unit vocabulary",
     "order": "name parser files",
     "search": "beam bootstrap bootstrap_steps refresh learn_from weights",
-    "model": "width hidden heads encoder_layers decoder_layers dropout encoder_positions first share",
+    "model": "kind width hidden heads encoder_layers decoder_layers dropout encoder_positions first share",
     "train": "steps batch_tokens lr warmup label_smoothing seed precision validate_every select patience "
     "average",
     "decode": "search beam length_penalty max_ratio",

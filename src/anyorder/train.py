@@ -28,10 +28,10 @@ from anyorder.checkpoint import (
 )
 from anyorder.config import Recipe
 from anyorder.errors import UserError
+from anyorder.families import build_model
 from anyorder.interruption import interruption
 from anyorder.kept_orders import SearchStopped, prune_kept
 from anyorder.metrics_log import MetricsLog, Window
-from anyorder.model import Indigo
 from anyorder.optimise import Optimiser, Sums, learning_rate
 from anyorder.order_finder import OrderFinder, Searched
 from anyorder.prepare import Prepared, prepare
@@ -120,7 +120,7 @@ class Training:
         self.recipe, self.settings = recipe, recipe.train
         self.prepared, self.processes, self.listener = prepared, these, listener
         torch.manual_seed(self.settings.seed)
-        self.model = Indigo(recipe.model, prepared.shape).to(these.device)
+        self.model = build_model(recipe, prepared.shape).to(these.device)
         self.optimiser = Optimiser(self.model, self.settings, these)
         self.progress = Progress(data=prepared.train.key)
         self.sizes = prepared.train.sizes()

@@ -15,8 +15,9 @@ from anyorder.adaptive import Orders
 from anyorder.batch import Batch, Example, collate
 from anyorder.bench.measure import Row, calibration, interleaved, shares_of_time, time_rows
 from anyorder.bench.memory import peak_memory
+from anyorder.encoder_decoder import Shape
 from anyorder.layers import DecoderLayer
-from anyorder.model import Indigo, Shape
+from anyorder.model import Indigo
 from anyorder.optimise import Optimiser
 from anyorder.processes import Processes
 from anyorder.searched import learn_from, search_batch, searching

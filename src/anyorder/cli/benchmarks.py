@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from anyorder.cli.output import AS_JSON, print_json, results, table
+from anyorder.config import Model, checked
 from anyorder.errors import UserError
 
 if TYPE_CHECKING:
     from anyorder.bench.measure import Row
+
+LENGTHS = (8, 16, 32, 64)
 
 app = typer.Typer(
     help="Measure speed, as ratios against named baselines in the same run.", no_args_is_help=True
@@ -62,8 +65,47 @@ def sao(
     Example: `anyorder bench sao`
     """
     from anyorder.bench.sao import Setting, bench_sao
-    from anyorder.config import Model, checked
 
+    setting = Setting(
+        model=_model(width, layers, "bench sao"),
+        vocabulary=vocabulary,
+        sentences=sentences,
+        refresh=refresh,
+    )
+    show(bench_sao(setting, repeats=repeats), as_json=as_json)
+
+
+@app.command()
+def decoding(
+    lengths: list[int] | None = typer.Option(
+        None,
+        "--length",
+        min=1,
+        help="Of the targets, once for each; default 8, 16, 32 and 64.",
+        show_default=False,
+    ),
+    width: int = typer.Option(256, "--width", min=2),
+    layers: int = typer.Option(3, "--layers", min=1, help="Of the encoder and of the decoder."),
+    vocabulary: int = typer.Option(8000, "--vocabulary", min=1000),
+    sentences: int = typer.Option(1, "--sentences", min=1, help="To decode at once."),
+    repeats: int = typer.Option(10, "--repeats", min=1),
+    as_json: bool = AS_JSON,
+) -> None:
+    """InDIGO's cached steps against an Insertion Transformer, which reads its canvas anew, by target length.
+
+    Random weights; no model ends before it has written as many tokens as asked for.
+
+    Example: `anyorder bench decoding --length 8 --length 64`
+    """
+    from anyorder.bench.decoding import Setting, bench_decoding
+
+    setting = Setting(
+        model=_model(width, layers, "bench decoding"), vocabulary=vocabulary, sentences=sentences
+    )
+    show(bench_decoding(setting, lengths=lengths or LENGTHS, repeats=repeats), as_json=as_json)
+
+
+def _model(width: int, layers: int, command: str) -> Model:
     sizes = {
         "width": width,
         "hidden": 4 * width,
@@ -71,13 +113,7 @@ def sao(
         "decoder_layers": layers,
         "heads": 4,
     }
-    setting = Setting(
-        model=checked(Model, sizes, origin="bench sao"),
-        vocabulary=vocabulary,
-        sentences=sentences,
-        refresh=refresh,
-    )
-    show(bench_sao(setting, repeats=repeats), as_json=as_json)
+    return checked(Model, sizes, origin=command)
 
 
 def show(rows: Sequence[Row], *, as_json: bool) -> None:

@@ -173,7 +173,8 @@ def info(run: RUN, as_json: bool = AS_JSON) -> None:
     recipe, shape = trained.recipe, trained.model.shape
     facts = {
         "run": str(run),
-        "order": recipe.order.name,
+        "kind": recipe.model.kind,
+        "order": recipe.order_told,
         "first": recipe.model.first,
         "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
         "vocabulary": shape.vocabulary,

@@ -56,6 +56,8 @@ def generate(
     top_k: Annotated[int | None, _decode_option("top_k")] = None,
     top_p: Annotated[float | None, _decode_option("top_p")] = None,
     seed: Annotated[int | None, _decode_option("seed")] = None,
+    parallel: Annotated[bool | None, _decode_option("parallel")] = None,
+    eos_penalty: Annotated[float | None, _decode_option("eos_penalty")] = None,
     at_once: int = typer.Option(64, "--at-once", min=1, help="Most lines to decode together."),
     trace: bool = typer.Option(False, "--trace", help="Draw how each output was written."),
     svg: Path | None = SVG,
@@ -85,6 +87,8 @@ def generate(
         top_k=top_k,
         top_p=top_p,
         seed=seed,
+        parallel=parallel,
+        eos_penalty=eos_penalty,
     )
     first: list[Step] = []
     for source, outputs in _answers(writer, _chunks(inputs, at_once=at_once), settings=settings):

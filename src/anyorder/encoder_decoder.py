@@ -1,0 +1,139 @@
+"""What all models share: embeddings, an encoder of the source, a stack of decoder layers.
+
+How a decoder looks at what is written, and what is predicted from it, is each model's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from anyorder import config
+from anyorder.layers import DecoderLayer, Dropout, EncoderLayer, Relations, SourceKeys
+from anyorder.tokens import PAD
+
+# B sources, S source vectors, D width
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the data decides about a model's size."""
+
+    vocabulary: int  # ids of source and target
+    target_vocabulary: int  # the first of them, which targets use
+    features: int = 0  # width of the source's feature vectors; 0: sources are tokens
+
+
+@dataclass(frozen=True)
+class Memory:
+    """An encoded source."""
+
+    states: Tensor  # (B, S, D)
+    mask: Tensor  # (B, S), bool: real, not padding
+
+
+class EncoderDecoder(nn.Module):
+    """A Transformer without heads.
+
+    kinds: of relations between written tokens that the decoder's self-attention tells apart; 0: none.
+    A model that adds its heads ends with `self.apply(initialise)`.
+    """
+
+    def __init__(self, settings: config.Model, shape: Shape, *, kinds: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.shape = shape
+        width = settings.width
+        self.embed_target = _embedding(
+            shape.vocabulary if settings.share == "all" and not shape.features else shape.target_vocabulary,
+            width,
+        )
+        self.embed_source: nn.Module
+        if shape.features:
+            self.embed_source = nn.Linear(shape.features, width)
+        elif settings.share == "all":
+            self.embed_source = self.embed_target
+        else:
+            self.embed_source = _embedding(shape.vocabulary, width)
+        self.embed_output = (
+            _embedding(shape.target_vocabulary, width) if settings.share == "none" else self.embed_target
+        )
+        distances = 2 * settings.clip + 1 if settings.encoder_positions == "relative" else 0
+        sizes = {"width": width, "hidden": settings.hidden, "heads": settings.heads}
+        self.encoder = nn.ModuleList(
+            EncoderLayer(**sizes, kinds=distances, dropout=settings.dropout)
+            for _ in range(settings.encoder_layers)
+        )
+        self.encoder_norm = nn.LayerNorm(width)
+        self.decoder = nn.ModuleList(
+            DecoderLayer(**sizes, kinds=kinds, dropout=settings.dropout)
+            for _ in range(settings.decoder_layers)
+        )
+        self.decoder_norm = nn.LayerNorm(width)
+        self.dropout = Dropout(settings.dropout)
+
+    # --- source ---
+
+    def encode(self, source: Tensor, mask: Tensor) -> Memory:
+        """source: (B, S), token ids, or (B, S, features); mask: (B, S), bool, True where real."""
+        states = self.embed_source(source)
+        if not self.shape.features:
+            states = states * math.sqrt(self.settings.width)
+        if self.settings.encoder_positions == "sinusoidal":
+            states = states + sinusoids(source.shape[1], self.settings.width).to(states)
+        distances = None
+        if self.settings.encoder_positions == "relative":
+            distances = Relations.distances(
+                source.shape[1], clip=self.settings.clip, device=source.device, dtype=states.dtype
+            )
+        states = self.dropout(states)
+        blocked = ~mask[:, None, None, :]
+        for layer in self.encoder:
+            states = layer(states, relations=distances, blocked=blocked)
+        return Memory(states=self.encoder_norm(states), mask=mask)
+
+    def source_keys(self, memory: Memory) -> list[SourceKeys]:
+        """What each decoder layer attends to, computed once a source."""
+        visible = memory.mask[:, None, None, :]
+        layers = cast("Sequence[DecoderLayer]", self.decoder)
+        pairs = (layer.cross.keys_values(memory.states) for layer in layers)
+        return [SourceKeys(key, value, visible) for key, value in pairs]
+
+    # --- words in and out ---
+
+    @property
+    def output_embedding(self) -> Tensor:
+        """Of what a target may have: a shared embedding holds words of the source too."""
+        return self.embed_output.weight[: self.shape.target_vocabulary]
+
+    def scaled_embedding(self, words: Tensor) -> Tensor:
+        """Target words as the decoder reads them. words: (...); returns (..., D)."""
+        return self.embed_target(words) * math.sqrt(self.settings.width)
+
+
+def sinusoids(length: int, width: int) -> Tensor:
+    """Absolute positions as sines and cosines of falling frequency, (length, width)."""
+    place = torch.arange(length, dtype=torch.float32)[:, None]
+    frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float32) * (-math.log(10_000.0) / width))
+    return torch.stack([(place * frequency).sin(), (place * frequency).cos()], dim=2).flatten(1)
+
+
+def _embedding(size: int, width: int) -> nn.Embedding:
+    return nn.Embedding(size, width, padding_idx=PAD)
+
+
+def initialise(module: nn.Module) -> None:
+    """How every weight begins."""
+    if isinstance(module, nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.Embedding):
+        nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        with torch.no_grad():
+            module.weight[PAD].zero_()

@@ -1,0 +1,146 @@
+"""The kinds of models: how each is built, learned and decoded.
+
+Whoever trains or uses a model goes through here and need not know of which kind it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anyorder import config
+from anyorder.batch import Batch, collate_sources
+from anyorder.beam import Hypothesis
+from anyorder.decode import decode
+from anyorder.encoder_decoder import Shape
+from anyorder.errors import UserError
+from anyorder.insertion_decode import decode_insertions
+from anyorder.insertion_loss import insertion_loss
+from anyorder.insertion_model import InsertionTransformer
+from anyorder.left_to_right import LeftToRight
+from anyorder.loss import Loss, batch_loss
+from anyorder.model import Indigo
+
+DECODED_AT_ONCE = 64  # sources
+
+Model = Indigo | InsertionTransformer
+AnyModel = TypeVar("AnyModel")
+Learner = TypeVar("Learner", contravariant=True)
+
+
+class BatchLoss(Protocol[Learner]):
+    """What a model learns from a batch."""
+
+    def __call__(self, model: Learner, batch: Batch, *, label_smoothing: float = ...) -> Loss:
+        """Summed over the batch."""
+
+
+class Decoder(Protocol[Learner]):
+    """From sources to hypotheses."""
+
+    def __call__(
+        self,
+        model: Learner,
+        source: Tensor,
+        mask: Tensor,
+        *,
+        settings: config.Decode,
+        limits: Tensor,
+        lines: Sequence[int] | None = ...,
+    ) -> list[list[Hypothesis]]:
+        """The best of each source, best first."""
+
+
+@dataclass(frozen=True)
+class Family(Generic[AnyModel]):
+    """All that the kinds of models differ in, seen from outside."""
+
+    build: Callable[[config.Recipe, Shape], AnyModel]
+    loss: BatchLoss[AnyModel]
+    decode: Decoder[AnyModel]
+
+
+FAMILIES: dict[str, Family[Any]] = {
+    "indigo": Family(build=lambda recipe, shape: Indigo(recipe.model, shape), loss=batch_loss, decode=decode),
+    "transformer": Family(
+        build=lambda recipe, shape: LeftToRight(recipe.model, shape), loss=batch_loss, decode=decode
+    ),
+    "insertion": Family(
+        build=lambda recipe, shape: InsertionTransformer(recipe.model, recipe.insertion, shape),
+        loss=insertion_loss,
+        decode=decode_insertions,
+    ),
+}
+
+
+def build_model(recipe: config.Recipe, shape: Shape) -> Model:
+    """A new model of the kind that a recipe asks for."""
+    model: Model = FAMILIES[recipe.model.kind].build(recipe, shape)
+    return model
+
+
+def family_of(model: Model) -> Family[Any]:
+    """How a model is learned and decoded."""
+    return FAMILIES[model.settings.kind]
+
+
+def ordered(model: Model, *, purpose: str) -> Indigo:
+    """The same model, if p of a target in an order can be told; purpose: what for, in messages."""
+    if isinstance(model, Indigo):
+        return model
+    raise UserError(
+        f'{purpose}: model.kind = "{model.settings.kind}" has no log p of a target in an order; '
+        'must be "indigo" or "transformer"'
+    )
+
+
+def decode_all(
+    model: Model,
+    sources: Sequence[NDArray[np.generic]],
+    *,
+    settings: config.Decode,
+    device: torch.device,
+    lines: Sequence[int] | None = None,
+) -> list[list[Hypothesis]]:
+    """Decode sources of any length: like with like, answers in the order given.
+
+    lines: the number of each, which sampling depends on.
+    """
+    found: list[list[Hypothesis]] = [[] for _ in sources]
+    for chosen in _like_with_like(sources):
+        source, mask = collate_sources([sources[index] for index in chosen])
+        answers = family_of(model).decode(
+            model,
+            source.to(device),
+            mask.to(device),
+            settings=settings,
+            limits=_limits([sources[index] for index in chosen], settings),
+            lines=[index if lines is None else lines[index] for index in chosen],
+        )
+        for index, answer in zip(chosen, answers, strict=True):
+            found[index] = answer
+    return found
+
+
+def _like_with_like(sources: Sequence[NDArray[np.generic]]) -> Iterator[list[int]]:
+    by_length = sorted(range(len(sources)), key=lambda index: len(sources[index]))
+    for start in range(0, len(by_length), DECODED_AT_ONCE):
+        yield by_length[start : start + DECODED_AT_ONCE]
+
+
+def _limits(sources: Sequence[NDArray[np.generic]], settings: config.Decode) -> Tensor:
+    """Most tokens to write for each; the ratio is of tokens, so it says nothing about pictures."""
+    relative = settings.max_ratio > 0 and sources[0].ndim == 1
+    longest = [
+        min(settings.max_length, int(settings.max_ratio * len(source)) + settings.max_extra)
+        if relative
+        else settings.max_length
+        for source in sources
+    ]
+    return torch.tensor(longest)
