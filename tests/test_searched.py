@@ -161,6 +161,12 @@ def test_the_temperature_falls_by_equal_factors() -> None:
     assert annealed(Search(bootstrap_steps=10), step=11).temperature == 1.0
 
 
+def test_gumbel_noise_falls_with_the_temperature() -> None:
+    settings = Search(bootstrap_steps=0, start_temperature=3.0, temperature=1.0, anneal_steps=2, gumbel=0.5)
+    noise = {step: annealed(settings, step=step).gumbel for step in (0, 2, 3)}
+    assert noise == pytest.approx({0: 1.5, 2: 0.5, 3: 0.5})
+
+
 @dataclass
 class StoppedAfter:
     """Someone who loses patience after so many batches."""

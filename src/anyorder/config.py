@@ -123,7 +123,7 @@ class Search(Section):
     )
     temperature: float = Field(1.0, gt=0, description="of the posterior: below 1 sharper, above 1 flatter")
     start_temperature: float = Field(
-        10.0, gt=0, description="of the posterior when the search begins, if it is annealed"
+        10.0, gt=0, description="when the search begins, if it is annealed; Gumbel noise goes with it"
     )
     anneal_steps: int = Field(
         0, ge=0, description="updates from start_temperature to temperature, by equal factors; 0: none"

@@ -28,7 +28,7 @@ from anyorder.model import Indigo
 from anyorder.optimise import mixed_seed
 from anyorder.prepare import Dataset
 from anyorder.processes import Processes
-from anyorder.searched import search_batch, searching
+from anyorder.searched import annealed, search_batch, searching
 
 SLOTS_FILE, LOG_PROBS_FILE, DONE_FILE, SEARCH_FILE = "slots.npy", "log_probs.npy", "done.npy", "search.json"
 
@@ -145,6 +145,7 @@ class _Share:
     ) -> None:
         self.model, self.data, self.recipe, self.processes = model, data, recipe, processes
         self.step, self.known = step, known
+        self.search_settings = annealed(recipe.search, step=step)
         self.kept = KeptOrders.open(folder, data, mode="r+")
         self.done: NDArray[np.uint8] = np.load(folder / DONE_FILE, mmap_mode="r+")
 
@@ -157,7 +158,7 @@ class _Share:
     ) -> None:
         """Each process takes every so-manieth batch; all of them stop together."""
         count, pairs_done = self.processes.count, 0
-        with searching(self.model, self.recipe.search, precision=self.recipe.train.precision):
+        with searching(self.model, self.search_settings, precision=self.recipe.train.precision):
             for first in range(0, len(plan), count):
                 if self.processes.any(interrupted()):
                     raise SearchStopped
@@ -179,7 +180,7 @@ class _Share:
         if self.known is not None:
             best = self.known.of(pairs, device=batch.order.device).slots[:, :1]
             batch = batch.reordered(best, torch.ones_like(batch.weights)[:, None])
-        self.kept.put(pairs, search_batch(self.model, batch, self.recipe.search))
+        self.kept.put(pairs, search_batch(self.model, batch, self.search_settings))
         self.done[number] = 1
 
 

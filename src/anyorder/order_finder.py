@@ -84,16 +84,17 @@ class OrderFinder:
         """The batch as it is learned at this step."""
         if not self._finds(step):
             return batch
+        search = annealed(self.search, step=step)
         seed, first = self.recipe.train.seed, int(pairs[0])
         if self.kept is not None:
             orders = self.kept.of(pairs, device=batch.order.device)
         else:
             torch.manual_seed(mixed_seed(seed, step, first, 1))
             model = ordered(self.model, purpose="order.name = sao")
-            with searching(model, self.search, precision=self.recipe.train.precision):
-                orders = search_batch(model, batch, self.search)
+            with searching(model, search, precision=self.recipe.train.precision):
+                orders = search_batch(model, batch, search)
         chance = torch.Generator().manual_seed(mixed_seed(seed, step, first))
-        return learn_from(batch, orders, annealed(self.search, step=step), generator=chance)
+        return learn_from(batch, orders, search, generator=chance)
 
     def too_long(self) -> int:
         """How many targets are too long to search, and keep the bootstrap order."""

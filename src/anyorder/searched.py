@@ -57,12 +57,14 @@ def order_weights(log_probs: Tensor, settings: config.Search) -> Tensor:
 
 
 def annealed(settings: config.Search, *, step: int) -> config.Search:
-    """The settings with the temperature that they have at an update."""
-    gone = step - settings.bootstrap_steps
+    """The settings as they are at an update: with its temperature, by which Gumbel noise is scaled too."""
+    gone = max(0, step - settings.bootstrap_steps)
     if gone >= settings.anneal_steps:
         return settings
     factor = (settings.temperature / settings.start_temperature) ** (gone / settings.anneal_steps)
-    return settings.model_copy(update={"temperature": settings.start_temperature * factor})
+    temperature = settings.start_temperature * factor
+    gumbel = settings.gumbel * temperature / settings.temperature
+    return settings.model_copy(update={"temperature": temperature, "gumbel": gumbel})
 
 
 def learn_from(
