@@ -8,6 +8,7 @@ import os
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -183,6 +184,11 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "anyorder", *map(str, arguments)]
+
+
+def hear_ctrl_c() -> None:
+    """For a new process: what runs in the background of a shell ignores Ctrl-C, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def call(*arguments: object, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:

@@ -21,6 +21,7 @@ from corpora import (
     call_here,
     command,
     full_disk,
+    hear_ctrl_c,
     json_lines,
     learn,
     learned,
@@ -272,8 +273,7 @@ def test_interrupting_leaves_nothing_half_written(run: Path) -> None:
         env=QUIET,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # What runs in the background of a shell ignores Ctrl-C, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=hear_ctrl_c,
     )
     deadline = time.monotonic() + PATIENCE
     while not (run / "results/decoded/dev-beam-1.json").exists():

@@ -21,6 +21,7 @@ from corpora import (
     call,
     call_here,
     command,
+    hear_ctrl_c,
     json_lines,
     learn,
     learned,
@@ -487,7 +488,15 @@ def streaming() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     def start(*arguments: object) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
         started.append(
-            subprocess.Popen(command(*arguments), stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=QUIET)
+            subprocess.Popen(
+                command(*arguments),
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                bufsize=0,
+                env=QUIET,
+                preexec_fn=hear_ctrl_c,
+            )
         )
         return started[-1]
 

@@ -48,7 +48,7 @@ files = {{ train = "train.order", dev = "dev.order" }}  # middle-out, for order.
 width = 64
 hidden = 128
 heads = 4
-encoder_layers = 2
+encoder_layers = 1
 decoder_layers = 2
 dropout = 0.0
 encoder_positions = "sinusoidal"
