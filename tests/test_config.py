@@ -89,7 +89,7 @@ def test_an_override_reads_back_any_value(recipe: Path, steps: int, lr: float, n
         # unknown keys
         ("train.stepz=3", "train.stepz = 3: no such key; did you mean steps? allowed: accumulate, average"),
         ("trian.steps=3", 'trian = {"steps": 3}: no such key; did you mean train? allowed: data, decode'),
-        ("data.dev.sauce=x", 'data.dev.sauce = "x": no such key; did you mean source? allowed: features'),
+        ("data.dev.sauce=x", 'data.dev.sauce = "x": no such key; did you mean source? allowed: captions'),
         (
             "xyz=3",
             "xyz = 3: no such key; allowed: data, decode, insertion, model, order, run, search, text, train",
@@ -146,6 +146,11 @@ def test_a_wrong_value_is_answered_by_key_given_and_allowed(recipe: Path, overri
             'not "transformer"',
         ),
         (
+            ["text.bag=true"],
+            'model.encoder_positions = "relative": must be "none" for text.bag = true, where places mean '
+            "nothing",
+        ),
+        (
             ["model.kind=insertion", "order.name=sao"],
             'order.name = "sao": must be "l2r", for only model.kind = "indigo" is taught an order, '
             'not "insertion"',
@@ -193,14 +198,17 @@ def test_a_wrong_override_says_how_one_is_written(recipe: Path, override: str, a
     [
         (b"[train]\nsteps = = 3", "not valid TOML: Invalid value (at line 2, column 9)"),
         (b"run = '\xff'", "not valid TOML: 'utf-8' codec can't decode byte 0xff"),
-        (b"", "data: missing; its keys are bad_lines, cache, dev, max_length, root, test, train"),
+        (
+            b"",
+            "data: missing; its keys are bad_lines, cache, dev, licence, max_length, name, root, test, train",
+        ),
         (
             b"[data.train]\njsonl = 'x'",
-            "data.dev: missing; its keys are features, jsonl, source, target",
+            "data.dev: missing; its keys are captions, features, jsonl, source, target",
         ),
         (
             b"[data]\nroot = 'x'",
-            "data.train: missing; its keys are features, jsonl, source, target (and 1 more)",
+            "data.train: missing; its keys are captions, features, jsonl, source, target (and 1 more)",
         ),
         (
             b"[data]\ntrain = 3\ndev = { jsonl = 'x' }",

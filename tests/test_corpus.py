@@ -58,6 +58,9 @@ def test_a_ragged_array_is_its_sequences(sequences: list[list[int]]) -> None:
     )
     assert [ragged[number].tolist() for number in range(len(ragged))] == sequences
     assert ragged.lengths().tolist() == lengths
+    for number in range(len(sequences) + 1):
+        first = ragged.first(number)
+        assert [first[index].tolist() for index in range(len(first))] == sequences[:number]
     for outside in (-1, len(sequences)):
         with pytest.raises(IndexError):
             ragged[outside]
@@ -112,6 +115,7 @@ def test_the_second_time_comes_from_the_cache(folder: Path) -> None:
         ({"train.en": "one\ntwo\nthree\n"}, {}),
         ({}, {"max_length": 100}),
         ({}, {"bad_lines": "skip"}),
+        ({}, {"train_lines": 2}),
     ],
 )
 def test_what_a_split_depends_on_changes_its_key(
@@ -409,7 +413,7 @@ def test_features_follow_the_kept_lines(tmp_path: Path) -> None:
     assert np.array_equal(corpus.source[0], grid[0])
     assert np.array_equal(corpus.source[1], grid[2])
     assert corpus.source.lengths().tolist() == [2, 2]
-    assert raw_pairs(recipe, "train", lines=[3]) == [Pair(line=3, source=None, target="a dog")]
+    assert raw_pairs(recipe, "train", lines=[3]) == [Pair(line=3, source=None, target="a dog", row=2)]
 
 
 def test_features_are_looked_through_when_they_are_first_read(tmp_path: Path) -> None:
@@ -437,3 +441,37 @@ def test_statistics(folder: Path) -> None:
     assert counted.mean_target == pytest.approx(5 / 3)
     assert counted.unknown_source == pytest.approx(1 / 3)
     assert counted.unknown_target == pytest.approx(1 / 5)
+
+
+# The beginning of a split
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3, 4])
+def test_the_first_training_lines_are_what_a_shorter_file_has(folder: Path, lines: int) -> None:
+    recipe = recipe_of(folder, train_lines=lines)
+    whole_dev = load_split(recipe, "dev", train_tokenizer(recipe))
+    tokenizer, train = train_tokenizer(recipe), load_split(recipe, "train", train_tokenizer(recipe))
+    for name in ("train.de", "train.en"):
+        kept = (folder / name).read_text(encoding="utf-8").splitlines(keepends=True)[:lines]
+        (folder / name).write_text("".join(kept), encoding="utf-8")
+    cut = recipe_of(folder)
+    wanted = load_split(cut, "train", train_tokenizer(cut))
+    assert tokenizer.to_json() == train_tokenizer(cut).to_json()
+    assert train.target.values.tolist() == wanted.target.values.tolist()
+    assert train.source.lengths().tolist() == wanted.source.lengths().tolist()
+    assert len(whole_dev) == SOURCE.count("\n")
+
+
+def test_the_first_pairs_of_a_corpus(folder: Path) -> None:
+    recipe = recipe_of(folder)
+    corpus = load_split(recipe, "train", train_tokenizer(recipe))
+    first = corpus.first(2)
+    assert (len(first), len(first.source), len(first.target), len(first.pieces)) == (2, 2, 2, 2)
+    assert first.lines.tolist() == [1, 2]
+    assert first.target[1].tolist() == corpus.target[1].tolist()
+
+
+def test_files_of_unequal_length_are_refused_even_beyond_the_lines_to_read(folder: Path) -> None:
+    (folder / "train.en").write_text(TARGET + "seven\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"3 lines but .* has 4"):
+        train_tokenizer(recipe_of(folder, train_lines=2))

@@ -131,8 +131,15 @@ def choose_joint(everything: list[Candidate], width: int) -> Choice:
 
 
 def search_slowly(
-    given: Case, choose: Callable[[list[Candidate], int], Choice], *, width: int, limit: int
+    given: Case,
+    choose: Callable[[list[Candidate], int], Choice],
+    *,
+    width: int,
+    limit: int,
+    penalty: float = 0.0,
+    to_the_end: bool = False,
 ) -> list[Written]:
+    """Until as many as the beam is wide have ended that rank before all that is under way, or to_the_end."""
     under_way, found = [Written((), 0.0)], []
     for length in range(limit + 1):
         everything = [way for one in under_way for way in candidates(given, one)]
@@ -141,7 +148,9 @@ def search_slowly(
         if length == limit:
             done = {one.steps for one in ended}
             found += [one for one in under_way if one.steps not in done]
-        if len(found) >= width:
+        ranks = sorted(one.ranks_by(penalty)[1] for one in found)
+        open_ranks = [-one.log_p / max(1, len(one.steps)) ** penalty for one in going_on]
+        if len(ranks) >= width and not to_the_end and ranks[width - 1] <= min(open_ranks, default=math.inf):
             break
         under_way = going_on
     return found
@@ -221,8 +230,8 @@ def test_search_equals_itself_written_slowly(
     choose: Callable[[list[Candidate], int], Choice],
 ) -> None:
     given = case(first=first, seed=seed, words=5)
-    everything = search_slowly(given, choose, width=width, limit=4)
     for penalty in (0.0, 1.0):
+        everything = search_slowly(given, choose, width=width, limit=4, penalty=penalty)
         slowly = sorted(everything, key=lambda one: one.ranks_by(penalty))[:width]
         found = given.decode(search=search, beam=width, n_best=width, limit=4, length_penalty=penalty)
         assert described(found) == described_slowly(slowly)
@@ -230,6 +239,18 @@ def test_search_equals_itself_written_slowly(
         assert [-one.score for one in found] == pytest.approx(
             [one.ranks_by(penalty)[1] for one in slowly], abs=1e-4
         )
+
+
+@firsts
+@seeds
+@pytest.mark.parametrize("width", [2, 4])
+def test_the_best_is_not_given_up_for_those_that_end_before_it(first: str, seed: int, width: int) -> None:
+    """A search that never stops early has the same best, for log p only falls."""
+    given = case(first=first, seed=seed, words=5)
+    everything = search_slowly(given, choose_two_step, width=width, limit=4, to_the_end=True)
+    best = min(everything, key=lambda one: one.ranks_by(0.0))
+    (found,) = given.decode(search="two-step", beam=width, n_best=1, limit=4, length_penalty=0)
+    assert described([found]) == described_slowly([best])
 
 
 @firsts

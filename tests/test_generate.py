@@ -26,6 +26,7 @@ from corpora import (
     learn,
     learned,
     sentences,
+    write_corpus,
     write_lines,
     write_picture_corpus,
 )
@@ -650,3 +651,11 @@ def test_a_mistake_is_answered_in_one_line(
     paths["BYTES"].write_bytes(b"a\na \xff b\n")
     np.save(paths["FLAT"], np.zeros((2, 3)))
     assert_one_line_refusal(call_here(capsys, *(paths.get(text, text) for text in arguments)), *parts)
+
+
+def test_a_bag_has_one_answer_whatever_its_order(tmp_path: Path) -> None:
+    changes = ["text.bag=true", "model.encoder_positions=none", "train.steps=4", "train.validate_lines=0"]
+    learn(write_corpus(tmp_path), tmp_path / "run", *changes)
+    writer = Writer.load(tmp_path / "run", device="cpu")
+    (one,), (other,) = (writer.generate([bag], beam=3) for bag in ("a b b c d", "d b a c b"))
+    assert one == other

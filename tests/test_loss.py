@@ -173,10 +173,10 @@ def smoothed_words_by_hand(model: Indigo, example: Example, *, smoothing: float)
         gaps = model.gap_vector(
             model.gap_head.keys_of(states[None]), left=batch.supervision.left, right=batch.supervision.right
         )
-        logits = model.word_logits(states[1:-1], gaps[0])
+        logits = model.word_logits(model.word_query(states[1:-1], gaps[0]))
         targets = [word - FIRST_WORD for word in words[:-1]]
     else:
-        logits = model.word_logits(states[1:])
+        logits = model.word_logits(model.word_query(states[1:]))
         targets = [word - EOD for word in words]
     return torch.nn.functional.cross_entropy(
         logits, torch.tensor(targets), label_smoothing=smoothing, reduction="sum"

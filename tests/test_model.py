@@ -283,7 +283,7 @@ def test_boundaries_and_padding_are_no_words() -> None:
     word_first, position_first = tiny_model(words=3), tiny_model(words=3, first="position")
     state = torch.randn(2, 8, dtype=torch.float64)
     assert word_first.word_logits(state).shape == (2, 1 + 3)  # <eod> and the words
-    assert position_first.word_logits(state, state).shape == (2, 3)
+    assert position_first.word_logits(position_first.word_query(state, state)).shape == (2, 3)
 
 
 def test_choices_name_words_and_gaps() -> None:

@@ -273,8 +273,8 @@ def test_features_stand_for_sources(tmp_path: Path) -> None:
     np.save(tmp_path / "train.npy", grid)
     files = features_files(tmp_path)
     opened = open_features(files["features"])
-    assert isinstance(opened, np.memmap)
-    assert np.array_equal(opened, grid)
+    assert isinstance(opened.numbers, np.memmap)
+    assert np.array_equal(list(opened), grid)
     assert count_pairs(files) == 3
     assert [(pair.source, pair.target) for pair in read_pairs(files) if isinstance(pair, Pair)] == [
         *((None, "one"), (None, "two"), (None, "three"))
@@ -284,7 +284,7 @@ def test_features_stand_for_sources(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shape", "complaint"),
     [
-        ((3, 8), "train.npy: has shape (3, 8); allowed: (lines, vectors, width), the last two from 1 (data."),
+        ((3, 8), "train.npy: has shape (3, 8); allowed: (lines, vectors, width) or (lines, rows, columns"),
         ((3, 0, 8), "train.npy: has shape (3, 0, 8); allowed: "),
         ((3, 4, 0), "train.npy: has shape (3, 4, 0); allowed: "),
         ((2, 4, 8), "train.npy has 2 lines but "),
@@ -304,7 +304,7 @@ def test_features_of_a_wrong_shape_are_refused(
         (["a", "bc"], "holds values of type str64; allowed: real numbers"),
         ([True, False], "holds values of type bool; allowed: real numbers"),
         ([1j, 2], "holds values of type complex128; allowed: real numbers"),
-        ([{}, None], "not an .npy file of numbers"),
+        ([{}, None], "not an .npy or .npz file of numbers"),
     ],
 )
 def test_features_that_are_no_numbers_are_refused(
@@ -345,7 +345,7 @@ def test_a_vector_far_into_a_large_file_is_named_as_well(tmp_path: Path) -> None
 def test_several_arrays_in_one_file_are_refused(tmp_path: Path) -> None:
     with (tmp_path / "train.npy").open("wb") as file:
         np.savez(file, one=np.zeros((3, 4, 8)), other=np.zeros((3, 4, 8)))
-    with pytest.raises(UserError, match=r"train\.npy: holds several arrays; allowed: one, of shape"):
+    with pytest.raises(UserError, match=r"train\.npy: has no array 'names'; allowed: names, grid"):
         open_features(features_files(tmp_path)["features"])
 
 
@@ -353,7 +353,7 @@ def test_several_arrays_in_one_file_are_refused(tmp_path: Path) -> None:
     ("content", "complaint"),
     [
         (None, "no such file"),
-        (b"not an array", "not an .npy file of numbers"),
+        (b"not an array", "not an .npy or .npz file of numbers"),
         (b"", "not a whole .npy file"),
     ],
 )

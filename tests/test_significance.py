@@ -16,7 +16,7 @@ from sacrebleu.significance import PairedTest
 from sacrebleu.significance import Result as SacreResult
 
 from anyorder.metrics import METRICS, Options, Result, evaluate
-from anyorder.metrics.significance import SEED, Comparison, compare, compare_means, trainings_p
+from anyorder.metrics.significance import SEED, Comparison, compare, compare_means, interval, trainings_p
 
 LINES, SAMPLES = 60, 200
 OFFLINE = [name for name in METRICS if name not in ("ribes", "meteor", "cider")]  # without the extra or Java
@@ -70,6 +70,7 @@ def test_figures_are_those_of_sacrebleu(name: str, seed: int, monkeypatch: pytes
         assert ours.score == pytest.approx(theirs.score)
         assert ours.mean == pytest.approx(theirs.mean, abs=1e-4)
         assert ours.half_width == pytest.approx(theirs.ci, abs=1e-4)
+    assert interval(result(name, SYSTEM), samples=SAMPLES, seed=seed) == compared.system
 
 
 def test_randomisation_is_close_to_all_swaps_that_there_are() -> None:

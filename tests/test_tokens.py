@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -327,3 +328,18 @@ def test_a_target_size_of_another_file_is_refused(tmp_path: Path) -> None:
     WORDS.save(tmp_path)
     with pytest.raises(UserError, match="target_size = 9999"):
         Tokenizer.load(tmp_path, WORDS.text, 9999)
+
+
+# Bags
+
+BAGS = trained(source=SPACES, target=SPACES, bag=True)
+CAPTION = ["the", "other", "rs", "sees", "the", "rs", "."]
+
+
+@given(st.permutations(CAPTION))
+def test_all_orders_of_the_same_words_are_one_bag(words: list[str]) -> None:
+    bag = BAGS.encode(" ".join(words), "source")
+    assert bag == BAGS.encode(" ".join(CAPTION), "source")
+    assert Counter(bag.words) == Counter(CAPTION)
+    assert sum(bag.pieces) == len(bag.ids)
+    assert BAGS.encode(" ".join(words), "target").words == words

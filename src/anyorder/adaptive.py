@@ -160,7 +160,7 @@ def _candidates(
     words = targets[:, None].expand(-1, hypotheses, -1)
     first, second = model.first_and_second(words.clamp(min=model.word_head.first), gap)
     first_score = first_scores.gather(2, first)
-    second_score = moment.second_scores(first).gather(3, second[..., None]).squeeze(3)
+    second_score = moment.scores_of_second(first, second)
     word_score, gap_score = (
         (second_score, first_score) if model.position_first else (first_score, second_score)
     )

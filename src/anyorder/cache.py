@@ -16,7 +16,7 @@ from typing import Literal
 from anyorder.config import Recipe, Text
 from anyorder.reading import Files, content_digest
 
-FORMAT = 2  # of all entries; a change of it leaves older ones alone
+FORMAT = 3  # of all entries; a change of it leaves older ones alone
 KEY = "data.cache"  # what a recipe calls the place
 
 # Packages whose next version may split words otherwise.

@@ -27,6 +27,7 @@ from anyorder.encoder_decoder import Shape
 from anyorder.errors import UserError
 from anyorder.families import Model, build_model
 from anyorder.files import make_folder, write_file
+from anyorder.shipped import located, shipped_models
 from anyorder.tokens import FILE_NAME as TOKENIZER_FILE
 from anyorder.tokens import Tokenizer
 from anyorder.version import __version__
@@ -47,6 +48,7 @@ class Trained:
     recipe: Recipe
     common_words: frozenset[str]  # of the training targets: what the orders cf and rf go by
     scores: dict[str, Any]  # on dev, when it was saved
+    version: str = __version__  # of the package that saved it
 
 
 # --- the model to use ---
@@ -84,7 +86,8 @@ def save_trained(folder: Path, trained: Trained, *, weights: Mapping[str, Tensor
 
 
 def load_trained(folder: Path, *, device: torch.device) -> Trained:
-    """Read a model's folder, ready to write."""
+    """Read a model's folder, or one of the package's by its name, ready to write."""
+    folder = located(folder)
     configuration = _load_configuration(folder)
     recipe, shape = configuration.recipe, configuration.shape
     tokenizer = Tokenizer.load(folder, recipe.text, shape.target_vocabulary)
@@ -96,6 +99,7 @@ def load_trained(folder: Path, *, device: torch.device) -> Trained:
         recipe=recipe,
         common_words=frozenset(configuration.common_words),
         scores=configuration.scores,
+        version=configuration.anyorder,
     )
 
 
@@ -104,10 +108,10 @@ def _load_configuration(folder: Path) -> _Configuration:
     try:
         values = _read_versioned(path, what="a model's configuration")
     except FileNotFoundError:
-        what = (
-            "no such folder" if not folder.exists() else f"no {CONFIG_FILE} in it, so it is no trained model"
-        )
-        raise UserError(f"{folder}: {what}") from None
+        if folder.exists():
+            raise UserError(f"{folder}: no {CONFIG_FILE} in it, so it is no trained model") from None
+        ours = f"; by name there is {', '.join(shipped_models())}" if shipped_models() else ""
+        raise UserError(f"{folder}: no such folder{ours}") from None
     except NotADirectoryError:
         raise UserError(f"{folder}: not a folder; give the folder of a trained model") from None
     return checked(_Configuration, values, origin=str(path))
@@ -130,7 +134,7 @@ def _read_versioned(path: Path, *, what: str) -> dict[str, Any]:
 
 
 def _card(name: str, trained: Trained) -> str:
-    recipe = trained.recipe
+    recipe, files = trained.recipe, trained.recipe.data.train
     parameters = sum(parameter.numel() for parameter in trained.model.parameters())
     return f"""# {name}
 
@@ -138,7 +142,7 @@ A model that writes by insertion, trained with [anyorder](https://pypi.org/proje
 
 - kind: `{recipe.model.kind}`
 - order: `{recipe.order_told}`
-- data: `{recipe.data.train.target or recipe.data.train.jsonl}` under `{recipe.data.root}`
+- data: `{files.target or files.captions or files.jsonl}` under `{recipe.data.root}`
 - size: {parameters / 1e6:.1f} M parameters, width {recipe.model.width}, {recipe.model.encoder_layers} + \
 {recipe.model.decoder_layers} layers
 

@@ -26,7 +26,7 @@ USUALLY_TESTED = ("bleu", "exact")
 # watched, not what is learned.
 _OF_A_TRAINING = frozenset(
     {"run", "data.root", "data.cache", "data.test", "decode", "train.seed", "train.device"}
-    | {"train.log_every", "train.keep"}
+    | {"train.log_every", "train.keep", "data.name", "data.licence"}
 )
 
 

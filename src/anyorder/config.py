@@ -32,13 +32,20 @@ AnySection = TypeVar("AnySection", bound=Section)
 
 
 class SplitFiles(Section):
-    """Where one split lies: a source and a target file with as many lines, or one JSONL file."""
+    """Where one split lies: a source and a target file with as many lines, or one JSONL file.
+
+    Images come as feature vectors, with a target each, or with captions that name their image.
+    """
 
     source: Path | None = Field(None, description="text, one source a line; plain, .gz or .xz")
     features: Path | None = Field(
-        None, description=".npy of shape (lines, vectors, width) instead of a text source"
+        None,
+        description=".npy of shape (lines, vectors, width), or .npz of names and grid; instead of a source",
     )
     target: Path | None = Field(None, description="text, one target a line; plain, .gz or .xz")
+    captions: Path | None = Field(
+        None, description="image, tab, caption a line instead of a target; an image may have several"
+    )
     jsonl: Path | None = Field(
         None, description='one {"source": ..., "target": ...} a line instead of two files'
     )
@@ -46,8 +53,11 @@ class SplitFiles(Section):
     @model_validator(mode="after")
     def _one_way_to_give_a_pair(self) -> Self:
         if self.jsonl is not None:
-            if self.source or self.features or self.target:
+            if self.source or self.features or self.target or self.captions:
                 raise ValueError("give either jsonl or a source and a target, not both")
+        elif self.captions is not None:
+            if self.source or self.target or self.features is None:
+                raise ValueError("captions go with features and nothing else")
         elif self.target is None or (self.source is None) == (self.features is None):
             raise ValueError("give target and one of source or features, or give jsonl")
         return self
@@ -66,6 +76,11 @@ class Data(Section):
         description="empty, over-long or unreadable training lines: stop, or skip and count them",
     )
     max_length: int = Field(256, ge=1, description="tokens; a longer training source or target is a bad line")
+    train_lines: int = Field(
+        0, ge=0, description="training lines to read, the first so many, bad ones included; 0: all"
+    )
+    name: str | None = Field(None, description="what the data is called, for the model's card")
+    licence: str | None = Field(None, description="what the data may be used for, for the model's card")
 
 
 class Side(Section):
@@ -86,6 +101,7 @@ class Text(Section):
     unit: Literal["bpe", "words"] = Field("bpe", description="joint byte-pair pieces, or whole words")
     vocabulary: int = Field(32000, ge=16, description="largest number of entries")
     min_count: int = Field(1, ge=1, description="rarer words (unit = words) become <unk>")
+    bag: bool = Field(False, description="a source is a bag of words: their order is thrown away at once")
 
 
 class Order(Section):
@@ -157,6 +173,9 @@ class Model(Section):
     share: Literal["all", "target", "none"] = Field(
         "all", description="one embedding for source, target and output; for target and output; or three"
     )
+    copying: bool = Field(
+        False, description="words may be taken over from the source, also those that the vocabulary lacks"
+    )
 
     @model_validator(mode="after")
     def _width_splits_into_heads(self) -> Self:
@@ -167,9 +186,11 @@ class Model(Section):
         return self
 
     @model_validator(mode="after")
-    def _only_a_pointer_comes_first(self) -> Self:
+    def _kind_can_do_it(self) -> Self:
         if self.first != "word" and self.kind != "indigo":
             raise ValueError(f'first = "{self.first}" is for kind = "indigo", not "{self.kind}"')
+        if self.copying and self.kind == "insertion":
+            raise ValueError('copying = true is for kind = "indigo" or "transformer", not "insertion"')
         return self
 
 
@@ -254,7 +275,7 @@ class Train(Section):
     init: Path | None = Field(None, description="run whose weights to start from")
     log_every: int = Field(50, ge=1, description="updates between lines of metrics.jsonl")
     validate_every: int = Field(1000, ge=1, description="updates between validations and checkpoints")
-    validate_lines: int = Field(500, ge=0, description="dev lines to decode for BLEU; 0: loss only")
+    validate_lines: int = Field(500, ge=0, description="dev sources to decode for BLEU; 0: loss only")
     select: Literal["loss", "bleu", "exact"] = Field(
         "loss", description="dev score that picks the best checkpoint"
     )
@@ -298,12 +319,23 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _bag_has_no_positions(self) -> Self:
+        if self.text.bag and self.model.encoder_positions != "none":
+            raise ValueError(
+                f'model.encoder_positions = "{self.model.encoder_positions}": must be "none" for '
+                "text.bag = true, where places mean nothing"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _model_fits(self) -> Self:
         if self.model.kind != "indigo" and self.order.name != "l2r":
             raise ValueError(
                 f'order.name = {json.dumps(self.order.name)}: must be "l2r", '
                 f'for only model.kind = "indigo" is taught an order, not "{self.model.kind}"'
             )
+        if self.model.copying and self.data.train.features is not None:
+            raise ValueError("model.copying = true: the source must be text, there are no words in features")
         misfit = self.misfit(self.decode)
         if misfit is not None:
             raise ValueError(misfit)

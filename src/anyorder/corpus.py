@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import count
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from anyorder.config import Recipe, Splits
 from anyorder.errors import UserError
 from anyorder.files import published, write_array
 from anyorder.orders import common_words
+from anyorder.paired import PairEncoder, SourceTokens
 from anyorder.reading import Fault, Features, File, Files, Pair
 from anyorder.tokens import UNK, SideName, Tokenizer, Tokens
 
@@ -46,6 +47,10 @@ class Ragged:
         """Number of values in each sequence."""
         return np.diff(self.offsets)
 
+    def first(self, number: int) -> Ragged:
+        """Only so many of the sequences."""
+        return replace(self, offsets=self.offsets[: number + 1])
+
 
 @dataclass(frozen=True)
 class Corpus:
@@ -59,9 +64,24 @@ class Corpus:
     lines: npt.NDArray[np.int64]  # of each pair in its file, from 1
     skipped: dict[str, int]  # reason → pairs left out for it
     common_words: frozenset[str]  # the frequent half of the targets' running words
+    own_words: list[list[str]]  # of each source, what the vocabulary lacks but may be copied; none: empty
+
+    def own(self, index: int) -> Sequence[str]:
+        """What the ids beyond the vocabulary mean beside this source."""
+        return self.own_words[index] if self.own_words else ()
 
     def __len__(self) -> int:
         return len(self.lines)
+
+    def first(self, pairs: int) -> Corpus:
+        """Only so many of its pairs."""
+        return replace(
+            self,
+            source=self.source.first(pairs),
+            target=self.target.first(pairs),
+            pieces=self.pieces.first(pairs),
+            lines=self.lines[:pairs],
+        )
 
 
 @dataclass(frozen=True)
@@ -82,8 +102,9 @@ class Statistics:
 def train_tokenizer(recipe: Recipe, *, progress: Progress | None = None) -> Tokenizer:
     """Learn the vocabulary of the recipe's training text, or fetch it from the cache."""
     files = reading.split_files(recipe, "train")
-    texts = {name: file for name, file in files.items() if name != "features"}
-    folder = cache.entry(recipe, "tokenizers", files=texts)
+    texts = reading.texts_of(files)
+    settings: dict[str, object] = {"train_lines": recipe.data.train_lines}
+    folder = cache.entry(recipe, "tokenizers", files=texts, settings=settings)
     if not folder.exists():
         tokenizer = _learn(recipe, files, progress=progress)
         with published(folder, key=cache.KEY) as unfinished:
@@ -107,6 +128,8 @@ def load_split(
         "max_length": recipe.data.max_length,
         "bad_lines": recipe.data.bad_lines,
         "keep_all": split == "test",
+        "copying": recipe.model.copying,
+        "train_lines": recipe.data.train_lines if split == "train" else 0,
     }
     folder = cache.entry(recipe, "corpora", files=files, settings=settings)
     if not folder.exists():
@@ -140,11 +163,12 @@ def _unknown_share(sequences: Ragged) -> float:
 
 
 def _learn(recipe: Recipe, files: Files, *, progress: Progress | None) -> Tokenizer:
-    total = 2 * reading.count_pairs(files)  # every pair is read for its source and again for its target
+    lines = lines_to_read(recipe, "train", files)
+    total = 2 * lines  # every pair is read for its source and again for its target
     reads = count(start=1)
 
     def pairs() -> Iterator[Pair]:
-        for entry in reading.read_pairs(files):
+        for entry in islice(reading.read_pairs(files), lines):
             done = next(reads)
             if progress is not None and (done % _CHUNK == 0 or done == total):
                 progress(done, total)
@@ -158,6 +182,12 @@ def _learn(recipe: Recipe, files: Files, *, progress: Progress | None) -> Tokeni
         sources=(pair.source for pair in pairs() if pair.source is not None),
         targets=(pair.target for pair in pairs()),
     )
+
+
+def lines_to_read(recipe: Recipe, split: Splits, files: Files) -> int:
+    """All lines of a split, but for a recipe that reads only the beginning of train."""
+    lines = reading.count_pairs(files)
+    return min(lines, recipe.data.train_lines or lines) if split == "train" else lines
 
 
 class _Growing:
@@ -181,18 +211,23 @@ class _Tokenised:
 
     def __init__(self) -> None:
         self.source, self.target, self.pieces = _Growing(), _Growing(), _Growing()
+        self.own_words: list[tuple[str, ...]] = []
         self.lines = array("q")
+        self.rows = array("q")  # of images in the features
         self.target_words: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.first_fault: Fault | None = None
 
-    def keep(self, line: int, source: Tokens | None, target: Tokens) -> None:
+    def keep(self, pair: Pair, source: SourceTokens | None, target: Tokens) -> None:
+        if pair.row is not None:
+            self.rows.append(pair.row)
         if source is not None:
             self.source.append(source.ids)
+            self.own_words.append(source.own)
         self.target.append(target.ids)
         self.pieces.append(target.pieces)
         self.target_words.update(target.words)
-        self.lines.append(line)
+        self.lines.append(pair.line)
 
     def skip(self, fault: Fault) -> None:
         self.first_fault = self.first_fault or fault
@@ -203,21 +238,24 @@ class _Tokenised:
         self.target.save(folder, "target")
         self.pieces.save(folder, "pieces")
         _save_array(folder, "lines", np.asarray(self.lines, dtype=np.int64))
+        _save_array(folder, "rows", np.asarray(self.rows, dtype=np.int64))
         _save_json(folder, "skipped", self.skipped)
+        _save_json(folder, "own_words", self.own_words if any(self.own_words) else [])
         _save_json(folder, "common_words", sorted(common_words(self.target_words)))
 
 
 def _tokenise(
     recipe: Recipe, split: Splits, files: Files, tokenizer: Tokenizer, *, progress: Progress | None
 ) -> _Tokenised:
-    total = reading.count_pairs(files)
+    total = lines_to_read(recipe, split, files)
     if "features" in files:
         reading.check_features(files["features"])
     limit = None if split == "test" else recipe.data.max_length
+    encoder = PairEncoder(tokenizer, copying=recipe.model.copying)
     tokenised = _Tokenised()
     done = 0
-    for chunk in reading.in_chunks(reading.read_pairs(files), size=_CHUNK):
-        _tokenise_chunk(chunk, files, tokenizer, limit=limit, into=tokenised)
+    for chunk in reading.in_chunks(islice(reading.read_pairs(files), total), size=_CHUNK):
+        _tokenise_chunk(chunk, files, encoder, limit=limit, into=tokenised)
         done += len(chunk)
         if progress is not None:
             progress(done, total)
@@ -232,30 +270,31 @@ def _tokenise(
 
 
 def _tokenise_chunk(
-    chunk: list[Pair | Fault], files: Files, tokenizer: Tokenizer, *, limit: int | None, into: _Tokenised
+    chunk: list[Pair | Fault], files: Files, encoder: PairEncoder, *, limit: int | None, into: _Tokenised
 ) -> None:
     """Keep a chunk's pairs or skip them; without a limit, empty and long lines are kept as well."""
     pairs = [entry for entry in chunk if isinstance(entry, Pair)]
-    sources = iter(tokenizer.encode_all([pair.source for pair in pairs if pair.source is not None], "source"))
-    targets = iter(tokenizer.encode_all([pair.target for pair in pairs], "target"))
+    texts = iter(encoder.sources([pair.source for pair in pairs if pair.source is not None]))
+    sources = [None if pair.source is None else next(texts) for pair in pairs]
+    targets = encoder.targets([pair.target for pair in pairs], sources)
+    encoded = zip(sources, targets, strict=True)
     for entry in chunk:
         if isinstance(entry, Fault):
             into.skip(entry)
             continue
-        source = None if entry.source is None else next(sources)
-        target = next(targets)
+        source, target = next(encoded)
         fault = None if limit is None else _length_fault(entry.line, source, target, files, limit=limit)
         if fault is None:
-            into.keep(entry.line, source, target)
+            into.keep(entry, source, target)
         else:
             into.skip(fault)
 
 
 def _length_fault(
-    line: int, source: Tokens | None, target: Tokens, files: Files, *, limit: int
+    line: int, source: SourceTokens | None, target: Tokens, files: Files, *, limit: int
 ) -> Fault | None:
     """What is wrong with a pair's lengths, if anything."""
-    sides: list[tuple[SideName, Tokens | None]] = [("source", source), ("target", target)]
+    sides: list[tuple[SideName, SourceTokens | Tokens | None]] = [("source", source), ("target", target)]
     for side, tokens in sides:
         if tokens is not None and not tokens.ids:
             return reading.side_fault(files, side, line=line, reason="empty line")
@@ -278,20 +317,20 @@ def _save_json(folder: Path, name: str, value: object) -> None:
 
 
 def _open_corpus(folder: Path, *, features: File | None) -> Corpus:
-    lines = _mapped(folder, "lines")
     return Corpus(
         key=folder.name,
         folder=folder,
         source=(
             _open_ragged(folder, "source")
             if features is None
-            else Features(grid=reading.open_features(features), rows=lines - 1)
+            else Features(grid=reading.open_features(features), rows=_mapped(folder, "rows"))
         ),
         target=_open_ragged(folder, "target"),
         pieces=_open_ragged(folder, "pieces"),
-        lines=lines,
+        lines=_mapped(folder, "lines"),
         skipped=_load_json(folder, "skipped"),
         common_words=frozenset(_load_json(folder, "common_words")),
+        own_words=_load_json(folder, "own_words"),
     )
 
 

@@ -55,6 +55,14 @@ class Moment:
         scores = self.model.second_log_probs(self.writing, self.state, places, first.flatten(0, 1))
         return scores.unflatten(0, self.beam.log_mass.shape)
 
+    def scores_of_second(self, first: Tensor, second: Tensor) -> Tensor:
+        """log p of one second choice after each of these first ones, without all others. All: (S, K, C)."""
+        places = self.beam.places.flatten(0, 1)
+        scores = self.model.log_probs_of_second(
+            self.writing, self.state, places, first.flatten(0, 1), second.flatten(0, 1)
+        )
+        return scores.unflatten(0, self.beam.log_mass.shape)
+
 
 @torch.inference_mode()
 def decode(
@@ -89,11 +97,13 @@ def decode(
             step = search_two_step(moment, width)
         full = beam.length >= limits.to(beam.sentences.device)[beam.sentences]
         _collect(model, beam, step, full=full, found=found)
-        enough = torch.tensor([len(found[i]) >= width for i in beam.sentences.tolist()], device=full.device)
         grown = _grow(model, beam, step)
         if settings.merge_partial:
             grown = grown.merged()
-        staying = (~full & ~enough & (grown.log_mass > DEAD).any(dim=1)).nonzero().squeeze(1)
+        promising = (grown.log_mass > DEAD).any(dim=1)
+        if not sampling:
+            promising &= _may_improve(grown, found, settings)
+        staying = (~full & promising).nonzero().squeeze(1)
         writing.follow(step.parent, staying)
         beam = grown.keep(staying)
         newest = beam.words[..., -1:]
@@ -262,14 +272,35 @@ def _grow(model: Indigo, beam: Beam, step: Expansion) -> Beam:
     )
 
 
+def _may_improve(beam: Beam, found: list[list[Hypothesis]], settings: config.Decode) -> Tensor:
+    """Whether a sentence has too few finished hypotheses yet, or something under way that ranks higher.
+
+    That a number of them is finished says little: where the model is sure of itself, poor ones may end long
+    before the best. Merging needs as many as there can be, for their probabilities are added. Returns (S,).
+    """
+    wanted = settings.beam if settings.merge else settings.n_best
+    best = (beam.log_mass.amax(dim=1) / _length(beam.length, settings)).tolist()
+    improving = [
+        len(finished) < wanted or sorted(_score(one, settings) for one in finished)[-wanted] < under_way
+        for finished, under_way in zip((found[index] for index in beam.sentences.tolist()), best, strict=True)
+    ]
+    return torch.tensor(improving, device=beam.log_mass.device)
+
+
+def _score(one: Hypothesis, settings: config.Decode) -> float:
+    return one.log_mass / _length(len(one.tokens) + one.finished, settings)
+
+
+def _length(steps: int, settings: config.Decode) -> float:
+    """What a log p of so many steps is divided by."""
+    return float(max(1, steps) ** settings.length_penalty)
+
+
 def ranked(hypotheses: list[Hypothesis], settings: config.Decode) -> list[Hypothesis]:
     """Best first: the finished before the cut, then by log p / steps ** length_penalty."""
     if settings.merge:
         hypotheses = _merged(hypotheses)
-    scored = [
-        replace(one, score=one.log_mass / max(1, len(one.tokens) + one.finished) ** settings.length_penalty)
-        for one in hypotheses
-    ]
+    scored = [replace(one, score=_score(one, settings)) for one in hypotheses]
     return sorted(scored, key=lambda one: (not one.finished, -one.score))[: settings.n_best]
 
 

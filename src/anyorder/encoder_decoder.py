@@ -15,18 +15,19 @@ from torch import Tensor, nn
 
 from anyorder import config
 from anyorder.layers import DecoderLayer, Dropout, EncoderLayer, Relations, SourceKeys
-from anyorder.tokens import PAD
+from anyorder.tokens import OWN_KINDS, PAD
 
 # B sources, S source vectors, D width
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the data decides about a model's size."""
+    """What the data decides about a model: its size, and what it reads."""
 
     vocabulary: int  # ids of source and target
     target_vocabulary: int  # the first of them, which targets use
     features: int = 0  # width of the source's feature vectors; 0: sources are tokens
+    extractor: str | None = None  # what made them of photos, if that is known: so photos can be read too
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Memory:
 
     states: Tensor  # (B, S, D)
     mask: Tensor  # (B, S), bool: real, not padding
+    words: Tensor | None = None  # (B, S), token ids; None for feature vectors
 
 
 class EncoderDecoder(nn.Module):
@@ -49,17 +51,17 @@ class EncoderDecoder(nn.Module):
         self.settings = settings
         self.shape = shape
         width = settings.width
-        self.embed_target = _embedding(
-            shape.vocabulary if settings.share == "all" and not shape.features else shape.target_vocabulary,
-            width,
-        )
+        # A target that copies may have any word of its source, and names for those that nobody knows.
+        readable = shape.vocabulary + OWN_KINDS if settings.copying else shape.vocabulary
+        target_reads_all = settings.copying or (settings.share == "all" and not shape.features)
+        self.embed_target = _embedding(readable if target_reads_all else shape.target_vocabulary, width)
         self.embed_source: nn.Module
         if shape.features:
             self.embed_source = nn.Linear(shape.features, width)
         elif settings.share == "all":
             self.embed_source = self.embed_target
         else:
-            self.embed_source = _embedding(shape.vocabulary, width)
+            self.embed_source = _embedding(readable, width)
         self.embed_output = (
             _embedding(shape.target_vocabulary, width) if settings.share == "none" else self.embed_target
         )
@@ -81,9 +83,10 @@ class EncoderDecoder(nn.Module):
 
     def encode(self, source: Tensor, mask: Tensor) -> Memory:
         """source: (B, S), token ids, or (B, S, features); mask: (B, S), bool, True where real."""
-        states = self.embed_source(source)
-        if not self.shape.features:
-            states = states * math.sqrt(self.settings.width)
+        if self.shape.features:
+            states = self.embed_source(source)
+        else:
+            states = self._embedded(self.embed_source, source) * math.sqrt(self.settings.width)
         if self.settings.encoder_positions == "sinusoidal":
             states = states + sinusoids(source.shape[1], self.settings.width).to(states)
         distances = None
@@ -95,7 +98,8 @@ class EncoderDecoder(nn.Module):
         blocked = ~mask[:, None, None, :]
         for layer in self.encoder:
             states = layer(states, relations=distances, blocked=blocked)
-        return Memory(states=self.encoder_norm(states), mask=mask)
+        words = None if self.shape.features else source
+        return Memory(states=self.encoder_norm(states), mask=mask, words=words)
 
     def source_keys(self, memory: Memory) -> list[SourceKeys]:
         """What each decoder layer attends to, computed once a source."""
@@ -113,7 +117,13 @@ class EncoderDecoder(nn.Module):
 
     def scaled_embedding(self, words: Tensor) -> Tensor:
         """Target words as the decoder reads them. words: (...); returns (..., D)."""
-        return self.embed_target(words) * math.sqrt(self.settings.width)
+        return self._embedded(self.embed_target, words) * math.sqrt(self.settings.width)
+
+    def _embedded(self, embed: nn.Module, words: Tensor) -> Tensor:
+        """Embed ids; of a source's own words, the last kind stands for all that are beyond it."""
+        last = self.shape.vocabulary + OWN_KINDS - 1
+        embedded: Tensor = embed(words.clamp(max=last) if self.settings.copying else words)
+        return embedded
 
 
 def sinusoids(length: int, width: int) -> Tensor:

@@ -13,13 +13,14 @@ from typing import Protocol
 
 from anyorder.checkpoint import MODEL_FILE
 from anyorder.config import Recipe, Splits, recipe_with
-from anyorder.corpus import load_split
+from anyorder.corpus import Corpus, load_split
 from anyorder.errors import UserError
 from anyorder.files import make_folder
 from anyorder.generate import Source, Writer
 from anyorder.metrics import DEFAULT, METRICS, Options, Result
 from anyorder.metrics import evaluate as score
 from anyorder.reading import Features, File, content_digest, count_pairs, in_chunks, raw_pairs, split_files
+from anyorder.references import pairs_by_source, reference_texts
 from anyorder.results import (
     TUNED_ON,
     Decoded,
@@ -71,8 +72,8 @@ class SplitText:
     split: Splits
     name: str  # of its results
     key: str  # changes with the sources, and with how they are split
-    sources: Sequence[Source]
-    references: list[list[str]]  # one or more, each with a line for each source
+    sources: Sequence[Source] | Features
+    references: list[list[str]]  # one or more, as many as an image has captions; a line for each source
 
 
 @dataclass(frozen=True)
@@ -149,26 +150,42 @@ class Evaluator:
         return Evaluated(report=report, path=save_results(results, name=text.name))
 
     def read(self, split: Splits, *, references: Sequence[Sequence[str]] | None = None) -> SplitText:
-        """The lines of a split: those that training would use; of the test split, all."""
+        """The lines of a split: those that training would use; of the test split, all.
+
+        An image with several captions is one line, and they are its references.
+        """
         corpus = load_split(self.recipe, split, self.writer.tokenizer)
-        lines = corpus.lines[: self.first_lines].tolist()
-        pairs = raw_pairs(self.recipe, split, lines=lines)
-        sources: list[Source]
+        by_source = pairs_by_source(corpus)
+        kept = by_source[: self.first_lines]
+        first_pairs = [pairs[0] for pairs in kept]
+        sources: Sequence[Source] | Features
         if isinstance(corpus.source, Features):
-            sources = [corpus.source[row] for row in range(len(lines))]
+            sources = corpus.source.chosen(first_pairs)
         else:
-            sources = [pair.source or "" for pair in pairs]
+            lines = corpus.lines[first_pairs].tolist()
+            sources = [pair.source or "" for pair in raw_pairs(self.recipe, split, lines=lines)]
         if references is None:
-            # JSON strings may hold line ends, but here each target is a line of a file.
-            chosen = [[pair.target.replace("\n", " ") for pair in pairs]]
+            chosen = reference_texts(self.recipe, split, corpus, kept)
         else:
-            total = count_pairs(split_files(self.recipe, split))
-            chosen = [
-                _chosen(given, lines, what=f"reference {number} has", total=total, split=split)
-                for number, given in enumerate(references, start=1)
-            ]
+            chosen = self._own_references(references, split=split, corpus=corpus, images=len(by_source))
         name = results_name(split, first_lines=self.first_lines)
         return SplitText(split=split, name=name, key=corpus.key, sources=sources, references=chosen)
+
+    def _own_references(
+        self, references: Sequence[Sequence[str]], *, split: Splits, corpus: Corpus, images: int
+    ) -> list[list[str]]:
+        """Of a person's own, which have a line for each of the split or for each of its images."""
+        files = split_files(self.recipe, split)
+        if "captions" in files:
+            total, lines = images, list(range(1, images + 1))
+        else:
+            total, lines = count_pairs(files), corpus.lines.tolist()
+        return [
+            _chosen(
+                given, lines[: self.first_lines], what=f"reference {number} has", total=total, split=split
+            )
+            for number, given in enumerate(references, start=1)
+        ]
 
     def decode(self, text: SplitText, *, beam: int | None = None) -> Decoded:
         """The best output for each line, decoded now or kept from before. beam: None for the recipe's."""

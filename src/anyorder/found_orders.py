@@ -16,11 +16,15 @@ from anyorder import config
 from anyorder.batch import Batch, Example, collate, plan_epoch
 from anyorder.beam import Hypothesis
 from anyorder.checkpoint import Trained
+from anyorder.corpus import lines_to_read
 from anyorder.errors import UserError
 from anyorder.families import decode_all, ordered
+from anyorder.grids import SUFFIXES as GRID_SUFFIXES
+from anyorder.grids import Grid
 from anyorder.loss import score_steps
 from anyorder.model import Indigo
 from anyorder.order_statistics import QUARTERS, frequency_quarters
+from anyorder.paired import PairEncoder
 from anyorder.reading import Fault, File, Files, Pair, count_pairs, in_chunks, open_features, read_pairs
 from anyorder.searched import search_batch
 from anyorder.tokens import Tokenizer, Tokens
@@ -58,8 +62,8 @@ class FoundOrders:
 
 
 def files_of_pairs(*, source: Path, target: Path) -> Files:
-    """Other files than those of a recipe; a source that ends in .npy holds feature vectors."""
-    name = "features" if source.suffix == ".npy" else "source"
+    """Other files than those of a recipe; a source that ends in .npy or .npz holds feature vectors."""
+    name = "features" if source.suffix in GRID_SUFFIXES else "source"
     return {name: File(source, key="--source"), "target": File(target, key="--target")}
 
 
@@ -109,26 +113,24 @@ def written_outputs(
             device=device,
             lines=[pair.line - 1 for pair in pairs],
         )
-        finished = [
-            (pair.line, best) for pair, (best, *_) in zip(pairs, outputs, strict=True) if best.finished
-        ]
+        finished = [(pair, best) for pair, (best, *_) in zip(pairs, outputs, strict=True) if best.finished]
         left_out["cut off before the end"] += len(pairs) - len(finished)
-        sentences += [_written(line, best, tokenizer=trained.tokenizer) for line, best in finished]
+        sentences += [_written(pair, best, tokenizer=trained.tokenizer) for pair, best in finished]
     return FoundOrders(sentences, left_out=dict(+left_out))
 
 
 def training_counts(recipe: config.Recipe, *, progress: Progress | None = None) -> Counter[str] | None:
     """How often each word occurs in the training targets; None if they are no longer there."""
     given = recipe.data.train
-    name, path = ("jsonl", given.jsonl) if given.jsonl is not None else ("target", given.target)
-    assert path is not None, "a recipe has either"
+    texts = {"jsonl": given.jsonl, "captions": given.captions, "target": given.target}
+    name, path = next((name, path) for name, path in texts.items() if path is not None)
     file = File(recipe.path(path), key=f"data.train.{name}")
     if not file.path.is_file():
         return None
-    total = count_pairs({name: file})
+    total = lines_to_read(recipe, "train", {name: file})
     split = splitter(recipe.text.target).split
     counts: Counter[str] = Counter()
-    for entry in read_pairs({name: file}):
+    for entry in islice(read_pairs({name: file}), total):
         if isinstance(entry, Pair):
             counts.update(split(entry.target))
         if progress is not None and (entry.line % AT_ONCE == 0 or entry.line == total):
@@ -152,6 +154,7 @@ class _EncodedPair:
     line: int
     source: NDArray[np.generic]  # token ids, or feature vectors
     target: Tokens
+    own: tuple[str, ...]  # words of the source that the vocabulary lacks
 
 
 def _encoded_pairs(
@@ -159,21 +162,14 @@ def _encoded_pairs(
 ) -> Iterator[list[_EncodedPair]]:
     """Some pairs at a time; the reasons of those that can't be used are counted."""
     grid = _features(trained, files)
+    encoder = PairEncoder(trained.tokenizer, copying=trained.recipe.model.copying)
     total = count_pairs(files)
     total = total if lines is None else min(lines, total)
     done = 0
     for entries in in_chunks(islice(read_pairs(files), total), size=AT_ONCE):
         left_out.update(entry.reason for entry in entries if isinstance(entry, Fault))
         pairs = [entry for entry in entries if isinstance(entry, Pair)]
-        sources = (
-            _sources(trained.tokenizer, pairs) if grid is None else [grid[pair.line - 1] for pair in pairs]
-        )
-        targets = trained.tokenizer.encode_all([pair.target for pair in pairs], "target")
-        encoded = [
-            _EncodedPair(pair.line, source, target)
-            for pair, source, target in zip(pairs, sources, targets, strict=True)
-            if len(source) and target.ids
-        ]
+        encoded = [pair for pair in _encoded(encoder, pairs, grid) if len(pair.source) and pair.target.ids]
         left_out["empty line"] += len(pairs) - len(encoded)
         yield encoded
         done += len(entries)
@@ -181,8 +177,8 @@ def _encoded_pairs(
             progress(done, total)
 
 
-def _features(trained: Trained, files: Files) -> NDArray[np.generic] | None:
-    """Feature vectors of all lines, or None for a model of text; what the model can't read is refused."""
+def _features(trained: Trained, files: Files) -> Grid | None:
+    """Feature vectors of all images, or None for a model of text; what the model can't read is refused."""
     width = trained.model.shape.features
     file = files.get("features")
     if file is None:
@@ -190,15 +186,22 @@ def _features(trained: Trained, files: Files) -> NDArray[np.generic] | None:
             raise UserError(f"this model reads feature vectors of width {width} (.npy), not text")
         return None
     grid = open_features(file)
-    if grid.shape[2] != width:
+    if grid.width != width:
         reads = f"feature vectors of width {width}" if width else "text"
-        raise UserError(f"{file.path}: holds vectors of width {grid.shape[2]}, but this model reads {reads}")
+        raise UserError(f"{file.path}: holds vectors of width {grid.width}, but this model reads {reads}")
     return grid
 
 
-def _sources(tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[NDArray[np.int32]]:
-    encoded = tokenizer.encode_all([pair.source or "" for pair in pairs], "source")
-    return [np.array(tokens.ids, dtype=np.int32) for tokens in encoded]
+def _encoded(encoder: PairEncoder, pairs: Sequence[Pair], grid: Grid | None) -> Iterator[_EncodedPair]:
+    texts = [pair.target for pair in pairs]
+    if grid is not None:
+        for pair, target in zip(pairs, encoder.targets(texts, [None] * len(pairs)), strict=True):
+            assert pair.row is not None, "features have rows"
+            yield _EncodedPair(pair.line, grid[pair.row], target, own=())
+        return
+    sources = encoder.sources([pair.source or "" for pair in pairs])
+    for pair, source, target in zip(pairs, sources, encoder.targets(texts, sources), strict=True):
+        yield _EncodedPair(pair.line, np.array(source.ids, dtype=np.int32), target, own=source.own)
 
 
 def _searched(
@@ -224,7 +227,7 @@ def _searched(
             pair = pairs[index]
             sentences[index] = OrderedSentence(
                 line=pair.line,
-                tokens=tuple(map(trained.tokenizer.piece, pair.target.ids)),
+                tokens=tuple(trained.tokenizer.piece(token, own=pair.own) for token in pair.target.ids),
                 words=tuple(pair.target.words),
                 pieces=tuple(pair.target.pieces),
                 slots=tuple(slots[row][: len(pair.target.ids)]),
@@ -241,23 +244,24 @@ def _log_probs(model: Indigo, batch: Batch) -> list[float]:
     return (scores.word.sum(dim=1) + scores.gap.sum(dim=1)).tolist()
 
 
-def _written(line: int, hypothesis: Hypothesis, *, tokenizer: Tokenizer) -> OrderedSentence:
+def _written(pair: _EncodedPair, hypothesis: Hypothesis, *, tokenizer: Tokenizer) -> OrderedSentence:
+    read = hypothesis.sentence
     return OrderedSentence(
-        line=line,
-        tokens=tuple(map(tokenizer.piece, hypothesis.sentence)),
-        words=tuple(tokenizer.words(hypothesis.sentence)),
-        pieces=tuple(_pieces_of_words(hypothesis.sentence, tokenizer=tokenizer)),
+        line=pair.line,
+        tokens=tuple(tokenizer.piece(token, own=pair.own) for token in read),
+        words=tuple(tokenizer.words(read, own=pair.own)),
+        pieces=tuple(_pieces_of_words(read, tokenizer=tokenizer, own=pair.own)),
         slots=hypothesis.slots,
         log_prob=hypothesis.log_prob,
         left_to_right_log_prob=None,
     )
 
 
-def _pieces_of_words(ids: Sequence[int], *, tokenizer: Tokenizer) -> list[int]:
+def _pieces_of_words(ids: Sequence[int], *, tokenizer: Tokenizer, own: Sequence[str]) -> list[int]:
     """Tokens of each word that ids spell."""
     pieces = [1] if ids else []
     for token, following in pairwise(ids):
-        if len(tokenizer.words([token, following])) > 1:  # the first one ends its word
+        if len(tokenizer.words([token, following], own=own)) > 1:  # the first one ends its word
             pieces.append(1)
         else:
             pieces[-1] += 1

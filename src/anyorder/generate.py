@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -19,15 +20,18 @@ from anyorder.beam import Hypothesis
 from anyorder.checkpoint import Trained, load_trained
 from anyorder.errors import UserError
 from anyorder.families import decode_all, ordered
+from anyorder.image_features import EXTRACTOR, Extractor
 from anyorder.left_to_right import LeftToRight
 from anyorder.orders import Line, order_rule, prepare_order, spread
 from anyorder.own_order import checked_slots
+from anyorder.paired import PairEncoder, SourceTokens
 from anyorder.processes import pick_device
 from anyorder.replay import Step, steps
 from anyorder.scoring import Marginal, Score, score_best, score_given, score_in_any_order
 from anyorder.tokens import Tokenizer
 
-Source = str | NDArray[np.generic]  # a line of text, or feature vectors, (vectors, width)
+# A line of text, a photo, or feature vectors, (vectors, width).
+Source = str | Path | NDArray[np.generic]
 # By name, as a recipe's [order], or given: for each target, slots over its words, counted from 1.
 TargetOrder = str | config.Order | Sequence[Sequence[int]]
 
@@ -56,18 +60,43 @@ class Output:
         return steps(self.tokens, self.slots, [word + gap for word, gap in both][: len(self.tokens)])
 
 
+@dataclass(frozen=True)
+class _Encoded:
+    """A source as the model reads it."""
+
+    vectors: NDArray[np.generic]  # token ids, or feature vectors
+    text: SourceTokens | None = None
+
+    @property
+    def own(self) -> Sequence[str]:
+        """Words that the vocabulary lacks."""
+        return () if self.text is None else self.text.own
+
+
 class Writer:
     """A trained model with its text rules."""
 
     def __init__(self, trained: Trained, *, device: torch.device) -> None:
         self.trained = trained
         self.device = device
+        self._encoder = PairEncoder(trained.tokenizer, copying=trained.recipe.model.copying)
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None) -> Writer:
         """From the folder of a run."""
         picked = pick_device(device or "auto")
         return cls(load_trained(Path(folder), device=picked), device=picked)
+
+    @cached_property
+    def extractor(self) -> Extractor:
+        """The network that has made the features which this model was trained on, to read photos with."""
+        shape = self.trained.model.shape
+        if shape.extractor != EXTRACTOR:
+            raise UserError(
+                "this model can't read photos, for what its features were made by isn't known; "
+                f"give .npy feature vectors of width {shape.features}, made as those that it was trained on"
+            )
+        return Extractor.load(device=self.device)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -77,6 +106,7 @@ class Writer:
     def generate(self, sources: Iterable[Source], **options: Any) -> list[list[Output]]:  # noqa: ANN401
         """The best outputs of each source, best first; none for a blank line.
 
+        sources: lines of text, photos (pathlib.Path) or feature vectors, whichever the model reads.
         options: keys of the recipe's [decode], e.g. beam=5, n_best=5, search="sample"; the recipe's own
         settings hold for the others.
         """
@@ -117,17 +147,18 @@ class Writer:
     ) -> list[list[Output]]:
         """Decode some sources together; first_line: how many came before, which sampling depends on."""
         encoded = self._encoded(sources)
-        written = [line for line, source in enumerate(encoded) if len(source)]
+        written = [line for line, source in enumerate(encoded) if len(source.vectors)]
         found = decode_all(
             self.trained.model,
-            [encoded[line] for line in written],
+            [encoded[line].vectors for line in written],
             settings=settings,
             device=self.device,
             lines=[first_line + line for line in written],
         )
         outputs: list[list[Output]] = [[] for _ in sources]
         for line, hypotheses in zip(written, found, strict=True):
-            outputs[line] = [self._output(hypothesis) for hypothesis in hypotheses]
+            own = encoded[line].own
+            outputs[line] = [self._output(hypothesis, own) for hypothesis in hypotheses]
         return outputs
 
     # They overlap: a variable of type str may hold "marginal" too. Its owner gets what the name promises.
@@ -199,15 +230,16 @@ class Writer:
     def _examples(
         self, sources: Sequence[Source], targets: Sequence[str], *, order: TargetOrder, seed: int
     ) -> list[Example]:
-        encoded = self.tokenizer.encode_all(list(targets), "target")
+        read = self._encoded(sources)
+        encoded = self._encoder.targets(targets, [source.text for source in read])
         lines = [Line(number, tokens.words, tokens.pieces) for number, tokens in enumerate(encoded, start=1)]
         if isinstance(order, str | config.Order):
             orders = self._made_orders(lines, order, seed=seed)
         else:
             orders = _given_orders(lines, order)
         return [
-            Example(source, np.array(tokens.ids, dtype=np.int32), np.array(slots, dtype=np.int32))
-            for source, tokens, slots in zip(self._encoded(sources), encoded, orders, strict=True)
+            Example(source.vectors, np.array(tokens.ids, dtype=np.int32), np.array(slots, dtype=np.int32))
+            for source, tokens, slots in zip(read, encoded, orders, strict=True)
         ]
 
     def _made_orders(self, lines: list[Line], order: str | config.Order, *, seed: int) -> Iterator[list[int]]:
@@ -219,29 +251,36 @@ class Writer:
         )
         return orderer.slots(lines, generator=np.random.default_rng(seed))
 
-    def _encoded(self, sources: Sequence[Source]) -> list[NDArray[np.generic]]:
+    def _encoded(self, sources: Sequence[Source]) -> list[_Encoded]:
         """Token ids or feature vectors, whichever this model reads."""
-        features = self.trained.model.shape.features
-        if not features:
-            texts = [_text(source) for source in sources]
-            return [
-                np.array(tokens.ids, dtype=np.int32) for tokens in self.tokenizer.encode_all(texts, "source")
-            ]
-        grids = [source for source in sources if not isinstance(source, str)]
-        if len(grids) < len(sources):
-            raise UserError(f"this model reads feature vectors of width {features}, not text")
-        for grid in grids:
-            if grid.ndim != 2 or grid.shape[1] != features:
-                raise UserError(f"feature vectors of shape {grid.shape} given, must be (vectors, {features})")
-        return grids
+        if not self.trained.model.shape.features:
+            texts = self._encoder.sources([_text(source) for source in sources])
+            return [_Encoded(np.array(text.ids, dtype=np.int32), text) for text in texts]
+        photos = [source for source in sources if isinstance(source, Path)]
+        seen = self.extractor.extract(photos) if photos else iter(())
+        return [
+            _Encoded(next(seen).vectors if isinstance(source, Path) else self._vectors(source))
+            for source in sources
+        ]
 
-    def _output(self, hypothesis: Hypothesis) -> Output:
+    def _vectors(self, source: str | NDArray[np.generic]) -> NDArray[np.generic]:
+        shape = self.trained.model.shape
+        if isinstance(source, str):
+            photos = "photos (pathlib.Path) or " if shape.extractor else ""
+            raise UserError(f"this model reads {photos}feature vectors of width {shape.features}, not text")
+        if source.ndim != 2 or source.shape[1] != shape.features:
+            raise UserError(
+                f"feature vectors of shape {source.shape} given, must be (vectors, {shape.features})"
+            )
+        return source
+
+    def _output(self, hypothesis: Hypothesis, own: Sequence[str]) -> Output:
         return Output(
-            text=self.tokenizer.decode(hypothesis.sentence),
+            text=self.tokenizer.decode(hypothesis.sentence, own=own),
             score=hypothesis.score,
             log_prob=hypothesis.log_prob,
             finished=hypothesis.finished,
-            tokens=tuple(self.tokenizer.piece(token) for token in hypothesis.tokens),
+            tokens=tuple(self.tokenizer.piece(token, own=own) for token in hypothesis.tokens),
             slots=hypothesis.slots,
             word_scores=hypothesis.word_scores,
             gap_scores=hypothesis.gap_scores,
@@ -271,6 +310,8 @@ def _given_orders(lines: list[Line], orders: Sequence[Sequence[int]]) -> Iterato
 
 def _refuse_bare_text(texts: object, *, name: str) -> None:
     """A string is a sequence too, of its characters, and that is never what is meant."""
+    if isinstance(texts, Path):
+        raise UserError(f"{name}: one path given, must be a list of them")
     if isinstance(texts, str):
         raise UserError(f"{name}: one string given, must be a list of them, e.g. [{texts[:SHOWN]!r}]")
 
@@ -278,4 +319,5 @@ def _refuse_bare_text(texts: object, *, name: str) -> None:
 def _text(source: Source) -> str:
     if isinstance(source, str):
         return source
-    raise UserError("this model reads text, not feature vectors")
+    given = f"photos such as {source}" if isinstance(source, Path) else "feature vectors"
+    raise UserError(f"this model reads text, not {given}")

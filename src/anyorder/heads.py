@@ -38,11 +38,13 @@ class WordHead(nn.Module):
         self.first = first
         self.project = nn.Linear(width, width, bias=False)  # F
 
-    def forward(self, states: Tensor, embedding: Tensor, *, hint: Tensor | None = None) -> Tensor:
-        """states, hint: (..., D); embedding: (ids, D); returns (..., V), counted from the first word on."""
-        query = self.project(states)
-        if hint is not None:
-            query = query + hint
+    def query(self, states: Tensor, *, hint: Tensor | None = None) -> Tensor:
+        """states, hint: (..., D); returns (..., D)."""
+        query: Tensor = self.project(states)
+        return query if hint is None else query + hint
+
+    def forward(self, query: Tensor, embedding: Tensor) -> Tensor:
+        """query: (..., D); embedding: (ids, D); returns (..., V), counted from the first word on."""
         return torch.matmul(query, embedding[self.first :].mT)
 
 

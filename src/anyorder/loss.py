@@ -9,10 +9,10 @@ from torch import Tensor
 
 from anyorder.batch import Batch
 from anyorder.encoder_decoder import Memory
-from anyorder.heads import at_least_float
+from anyorder.heads import NEVER
 from anyorder.insertion import Supervision
 from anyorder.model import Indigo
-from anyorder.tokens import EOD
+from anyorder.tokens import EOD, UNK
 
 # B batch, T tokens of the longest target, N = T + 2, D width, V words, M real steps of the batch
 
@@ -68,30 +68,52 @@ def score_steps(model: Indigo, memory: Memory, batch: Batch) -> StepScores:
 
     next_words = torch.where(end, EOD, _one_more(batch.words[:, 2:]))  # (B, T + 1)
     gap, gap_vectors = _gap_scores(model, states, next_words, batch.supervision, end=end)
-    word, uniform = _word_scores(
-        model,
-        states[:, 1:][word_mask],
-        next_words[word_mask],
-        None if gap_vectors is None else gap_vectors[word_mask],
-    )
-    blank = torch.zeros(word_mask.shape, dtype=word.dtype, device=word.device)
+    query = model.word_query(states[:, 1:], gap_vectors)
+    word, uniform = _generated_scores(model, query, next_words, word_mask)
+    if model.copy_head is not None:
+        word = _with_copies(model, memory, word, query, next_words)
     return StepScores(
-        word=blank.masked_scatter(word_mask, word),
+        word=word.masked_fill(~word_mask, 0.0),
         gap=gap.masked_fill(~gap_mask, 0.0),
-        uniform=blank.masked_scatter(word_mask, uniform),
+        uniform=uniform,
         word_mask=word_mask,
         gap_mask=gap_mask,
     )
 
 
-def _word_scores(
-    model: Indigo, states: Tensor, words: Tensor, gap_vectors: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """states: (M, D), of real steps only, for the vocabulary is large; words: (M,); returns two (M,)."""
-    logits = at_least_float(model.word_logits(states, gap_vectors))  # (M, V)
+def _generated_scores(model: Indigo, query: Tensor, words: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """log p of each step's word as generated, and its mean over all words.
+
+    query: (B, T + 1, D); words, mask, returns: (B, T + 1).
+    """
+    logits = model.word_logits(query[mask])  # (M, V): of real steps only, for the vocabulary is large
     normaliser = logits.logsumexp(dim=-1)
-    chosen = logits.gather(-1, (words - model.word_head.first)[:, None]).squeeze(-1)
-    return chosen - normaliser, logits.mean(dim=-1) - normaliser
+    copied_only = words >= model.shape.target_vocabulary
+    column = words.masked_fill(copied_only, UNK) - model.word_head.first
+    chosen = logits.gather(-1, column[mask][:, None]).squeeze(-1)
+    blank = torch.zeros(mask.shape, dtype=logits.dtype, device=logits.device)
+    word, uniform = (
+        blank.masked_scatter(mask, scores - normaliser) for scores in (chosen, logits.mean(dim=-1))
+    )
+    return word.masked_fill(copied_only, NEVER), uniform
+
+
+def _with_copies(model: Indigo, memory: Memory, generated: Tensor, query: Tensor, words: Tensor) -> Tensor:
+    """log p of words that are generated or copied. A source's targets, in several orders, lie side by side.
+
+    generated, words, returns: (B, T + 1); query: (B, T + 1, D).
+    """
+    assert model.copy_head is not None
+    copyable = model.copyable(memory)
+    assert copyable is not None
+    by_source = (len(memory.states), -1)
+    mixed = model.copy_head.mixed(
+        generated.reshape(by_source),
+        query.reshape(*by_source, query.shape[-1]),
+        copyable,
+        words.reshape(by_source),
+    )
+    return mixed.view_as(generated)
 
 
 def _gap_scores(

@@ -44,6 +44,28 @@ class MetricsLog:
                 log.close()
 
 
+@dataclass(frozen=True)
+class LastUpdate:
+    """How far a training has come."""
+
+    step: int
+    epoch: int  # counted from 0
+    seconds: float  # of all updates, their searches included
+
+
+def last_update(run: Path) -> LastUpdate | None:
+    """What the log tells of the newest update; None: of none."""
+    path = run / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for line in reversed(lines):
+        with suppress(ValueError, KeyError, TypeError):  # half-written, or of a validation
+            entry = json.loads(line)
+            return LastUpdate(
+                step=int(entry["step"]), epoch=int(entry["epoch"]), seconds=float(entry["seconds"])
+            )
+    return None
+
+
 def _step(line: str) -> float:
     """The step of a line; a half-written one counts as too late to keep."""
     try:

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from anyorder import config
+from anyorder.copying import Copyable, CopyHead
 from anyorder.encoder_decoder import EncoderDecoder, Memory, Shape, initialise
 from anyorder.heads import GapHead, GapKeys, Pointer, WordHead, at_least_float, first_word
 from anyorder.insertion import anchors, relations
 from anyorder.layers import Past, Pool, Relations, SourceKeys
 
-# B sources, R rows (B × beams), S source vectors, N tokens written, D width, V words, C words asked for
+# B sources, R rows (B × beams), S source vectors, N tokens written, D width, V words, C choices asked for
 
 TERNARY = 3  # left of, itself, right of
 NOT_SEEN = 2  # instead of a relation: another hypothesis's token, or a later one
@@ -30,8 +31,9 @@ class Writing:
     own tokens are in it. So a beam goes on with other hypotheses by changing a few indices.
     """
 
-    def __init__(self, sources: list[SourceKeys]) -> None:
+    def __init__(self, sources: list[SourceKeys], copyable: Copyable | None) -> None:
         self.sources = sources  # one a layer
+        self.copyable = copyable
         self.pasts = [Past() for _ in sources]
         self.left_keys, self.right_keys = Pool(), Pool()  # (S, P, D)
         self.own = sources[0].key.new_zeros(self.sentences, 1, 0, dtype=torch.long)  # (S, K, n), in the pool
@@ -76,6 +78,7 @@ class Writing:
             return
         self.own = self.own[staying]
         self.sources = [source.keep(staying) for source in self.sources]
+        self.copyable = None if self.copyable is None else self.copyable.keep(staying)
         for past in self.pasts:
             past.keep(staying)
         self.left_keys.keep(staying)
@@ -104,6 +107,7 @@ class Indigo(EncoderDecoder):
         self.gap_head = Pointer(width=width, finish=self.position_first) if gap_head is None else gap_head
         # Position first: what the word knows of the gap, from the gap's two keys.
         self.gap_to_word = nn.Linear(width, width, bias=False) if self.position_first else None
+        self.copy_head = CopyHead(width=width) if settings.copying else None
         self.apply(initialise)
 
     # --- learning: all steps at once ---
@@ -125,7 +129,7 @@ class Indigo(EncoderDecoder):
 
     def start(self, memory: Memory) -> Writing:
         """Nothing written yet, not even the boundaries."""
-        return Writing(self.source_keys(memory))
+        return Writing(self.source_keys(memory), self.copyable(memory))
 
     def advance(self, writing: Writing, words: Tensor, places: Tensor) -> Tensor:
         """Add the newest words and return the state of the last one.
@@ -164,12 +168,28 @@ class Indigo(EncoderDecoder):
 
     # --- what comes next ---
 
-    def word_logits(self, states: Tensor, gap: Tensor | None = None) -> Tensor:
-        """states: (..., D); gap: (..., D), `gap_vector` where the position comes first; returns (..., V)."""
+    def word_query(self, states: Tensor, gap: Tensor | None = None) -> Tensor:
+        """states: (..., D); gap: (..., D), `gap_vector` where the position comes first; returns (..., D)."""
         if self.gap_to_word is None:
-            return self.word_head(states, self.output_embedding)
+            return self.word_head.query(states)
         assert gap is not None
-        return self.word_head(states, self.output_embedding, hint=self.gap_to_word(gap))
+        return self.word_head.query(states, hint=self.gap_to_word(gap))
+
+    def word_logits(self, query: Tensor) -> Tensor:
+        """Of generated words. query: (..., D); returns (..., V), single precision at least."""
+        return at_least_float(self.word_head(query, self.output_embedding))
+
+    def copyable(self, memory: Memory) -> Copyable | None:
+        """What may be copied from the sources, computed once; None for a model that doesn't copy."""
+        if self.copy_head is None:
+            return None
+        assert memory.words is not None
+        highest = int(memory.words.max())
+        return Copyable(
+            keys=self.copy_head.keys(memory.states),
+            words=memory.words,
+            ids=max(self.shape.target_vocabulary, highest + 1),
+        )
 
     def gap_query(self, states: Tensor, words: Tensor | None) -> Tensor:
         """states: broadcast to (..., D); words: (...), where the word comes first; returns (..., D)."""
@@ -193,7 +213,7 @@ class Indigo(EncoderDecoder):
         state: (R, D); places: (R, n); returns (R, V) or (R, 1 + gaps).
         """
         if not self.position_first:
-            return at_least_float(self.word_logits(state)).log_softmax(dim=-1)
+            return self._every_word(writing, self.word_query(state)[:, None]).squeeze(1)
         query = self.gap_query(state[:, None], None)  # (R, 1, D)
         gaps, normaliser = self._every_gap(writing, query, places)
         finish = self.gap_head.finish_logit(query)
@@ -211,10 +231,29 @@ class Indigo(EncoderDecoder):
             )
             vectors = self.gap_vector(writing.gap_keys, left=left, right=right)  # (S, K · C, D)
             vectors = vectors.reshape(*first.shape, self.settings.width)
-            return at_least_float(self.word_logits(state[:, None], vectors)).log_softmax(dim=-1)
+            return self._every_word(writing, self.word_query(state[:, None], vectors))
         query = self.gap_query(state[:, None], first + self.word_head.first)  # (R, C, D)
         gaps, normaliser = self._every_gap(writing, query, places)
         return gaps - normaliser[..., None]
+
+    def log_probs_of_second(
+        self, writing: Writing, state: Tensor, places: Tensor, first: Tensor, second: Tensor
+    ) -> Tensor:
+        """log p of one second choice after each of C first ones. first, second, returns: (R, C)."""
+        left, right = anchors(places)  # (R, gaps)
+        if self.position_first:
+            # Many tokens lie in the same gap, where all words are scored at once.
+            gaps = torch.arange(1, left.shape[1] + 1, device=first.device).expand(len(first), -1)
+            words = self.second_log_probs(writing, state, places, gaps)  # (R, gaps, V)
+            return words.flatten(1).gather(1, (first - 1) * words.shape[2] + second)
+        query = self.gap_query(state[:, None], first + self.word_head.first)  # (R, C, D)
+        logits = self._key_logits(writing, query)
+        chosen = self.gap_head.pick(
+            logits,
+            left=left.gather(1, second)[..., None],
+            right=right.gather(1, second)[..., None],
+        )
+        return chosen.squeeze(2) - self.gap_head.normaliser(logits, query)
 
     def word_and_gap(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """What a first and a second choice mean: a word's id and a gap."""
@@ -228,12 +267,31 @@ class Indigo(EncoderDecoder):
             return gap + 1, word - self.word_head.first
         return word - self.word_head.first, gap
 
+    def _every_word(self, writing: Writing, query: Tensor) -> Tensor:
+        """log p of each word that can be generated or copied. query: (R, C, D); returns (R, C, V)."""
+        generated = self.word_logits(query).log_softmax(dim=-1)
+        if self.copy_head is None:
+            return generated
+        assert writing.copyable is not None
+        by_source = (writing.sentences, -1)
+        scores = self.copy_head.mixed_with_all(
+            generated.reshape(*by_source, generated.shape[-1]),
+            query.reshape(*by_source, query.shape[-1]),
+            writing.copyable,
+            first=self.word_head.first,
+        )
+        return scores.reshape(*generated.shape[:2], -1)
+
     def _every_gap(self, writing: Writing, query: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """query: (R, C, D); returns unnormalised log p, (R, C, gaps), and its normaliser, (R, C)."""
+        logits = self._key_logits(writing, query)
+        left, right = (side[:, None].expand(-1, query.shape[1], -1) for side in anchors(places))
+        return self.gap_head.pick(logits, left=left, right=right), self.gap_head.normaliser(logits, query)
+
+    def _key_logits(self, writing: Writing, query: Tensor) -> Tensor:
+        """Of each hypothesis's own keys. query: (R, C, D); returns (R, C, 2, n)."""
         rows, choices, width = query.shape
         everybody = self.gap_head.products(query.reshape(writing.sentences, -1, width), writing.gap_keys)
         own = writing.own.flatten(0, 1)[:, None, None].expand(-1, choices, 2, -1)
-        products = everybody.reshape(rows, choices, 2, writing.size).gather(3, own)  # (R, C, 2, n)
-        logits = self.gap_head.logits(products)
-        left, right = (side[:, None].expand(-1, query.shape[1], -1) for side in anchors(places))
-        return self.gap_head.pick(logits, left=left, right=right), self.gap_head.normaliser(logits, query)
+        products = everybody.reshape(rows, choices, 2, writing.size).gather(3, own)
+        return self.gap_head.logits(products)

@@ -6,14 +6,14 @@ Everything is cached by content, so that preparing twice costs no more than look
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anyorder.batch import Example
 from anyorder.config import Recipe, Splits
-from anyorder.corpus import Corpus, load_split, train_tokenizer
+from anyorder.corpus import Corpus, Statistics, load_split, statistics, train_tokenizer
 from anyorder.encoder_decoder import Shape
 from anyorder.orders import Line, order_split, prepare_order, random_slots
 from anyorder.reading import Features, in_chunks, stream_pairs
@@ -53,6 +53,10 @@ class Dataset:
         """Source and target tokens of each pair."""
         return self.corpus.source.lengths() + self.corpus.target.lengths()
 
+    def first(self, pairs: int) -> Dataset:
+        """Only so many of its pairs."""
+        return replace(self, corpus=self.corpus.first(pairs))
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -63,6 +67,11 @@ class Prepared:
     common_words: frozenset[str]
     train: Dataset
     dev: Dataset
+
+    def statistics(self) -> dict[Splits, Statistics]:
+        """How large the data is."""
+        corpora: dict[Splits, Corpus] = {"train": self.train.corpus, "dev": self.dev.corpus}
+        return {split: statistics(corpus, self.tokenizer) for split, corpus in corpora.items()}
 
 
 def prepare(recipe: Recipe, *, progress: Progress | None = None) -> Prepared:
@@ -79,7 +88,8 @@ def prepare(recipe: Recipe, *, progress: Progress | None = None) -> Prepared:
         shape=Shape(
             vocabulary=tokenizer.size,
             target_vocabulary=tokenizer.target_size,
-            features=train.source.grid.shape[2] if isinstance(train.source, Features) else 0,
+            features=train.source.grid.width if isinstance(train.source, Features) else 0,
+            extractor=train.source.grid.extractor if isinstance(train.source, Features) else None,
         ),
         common_words=train.common_words,
         train=_ordered(recipe, "train", train, tokenizer, train.common_words, progress),

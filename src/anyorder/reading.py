@@ -1,7 +1,8 @@
 """Files of a split, and the pairs of lines in them.
 
-Text is plain, .gz or .xz, pairs may come as JSONL, and image features as .npy. What is wrong with a file is
-answered by its name and the recipe's key for it, what is wrong with a line by file and line.
+Text is plain, .gz or .xz, pairs may come as JSONL, and images as feature vectors, with a caption each or with
+several that name their image. What is wrong with a file is answered by its name and the recipe's key for it,
+what is wrong with a line by file and line.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import hashlib
 import json
 import lzma
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
@@ -24,12 +25,14 @@ import numpy.typing as npt
 
 from anyorder.config import Recipe, Splits
 from anyorder.errors import UserError
+from anyorder.grids import BadGrid, Grid, about_file, open_grid
 from anyorder.tokens import SideName
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SHOWN_CHARACTERS = 60  # of a wrong value, in messages
 _JSON_SHAPE = '{"source": ..., "target": ...}'
-_NUMBERS_CHECKED_AT_ONCE = 2**22  # of features, which may be larger than the memory
+_CAPTION_SHAPE = "image<TAB>caption"
+_NO_LINES = ("about",)  # files that say something about another one
 
 AnyEntry = TypeVar("AnyEntry")
 
@@ -51,7 +54,9 @@ class File:
         return UserError(f"{self.path}: {text} ({self.key})" if self.key else f"{self.path}: {text}")
 
 
-Files = dict[str, File]  # of a split, by their keys in it: source, features, target, jsonl
+# Of a split, by their keys in it: source, features, target, captions, jsonl. What stands beside features, if
+# anything does, is called `about`.
+Files = dict[str, File]
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ class Pair:
     line: int
     source: str | None
     target: str
+    row: int | None = None  # of its image in the features, from 0
 
 
 @dataclass(frozen=True)
@@ -84,20 +90,31 @@ class Fault:
 
 @dataclass(frozen=True)
 class Features:
-    """Rows of the recipe's features that belong to kept pairs, each (vectors, width)."""
+    """The images of kept pairs, each (vectors, width); several captions may share one."""
 
-    grid: npt.NDArray[Any]  # (lines, vectors, width), memory-mapped
-    rows: npt.NDArray[np.int64]
+    grid: Grid
+    rows: npt.NDArray[np.int64]  # in the grid, of each pair's image
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> npt.NDArray[Any]:
-        return self.grid[self.rows[index]]
+        return self.grid[int(self.rows[index])]
+
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        return (self[index] for index in range(len(self)))
+
+    def chosen(self, pairs: Sequence[int]) -> Features:
+        """Those of some pairs only."""
+        return Features(grid=self.grid, rows=self.rows[np.asarray(pairs, dtype=np.int64)])
 
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Number of vectors in each row, which is the same for all."""
-        return np.full(len(self), self.grid.shape[1], dtype=np.int64)
+        """Number of vectors of each image, which is the same for all."""
+        return np.full(len(self), self.grid.vectors, dtype=np.int64)
+
+    def first(self, number: int) -> Features:
+        """Only so many of the rows."""
+        return replace(self, rows=self.rows[:number])
 
 
 def read_lines(path: Path, *, key: str = "") -> Iterator[tuple[int, str]]:
@@ -137,16 +154,27 @@ def split_files(recipe: Recipe, split: Splits) -> Files:
     given = getattr(recipe.data, split)
     if given is None:
         raise UserError(f"data.{split}: missing; give data.{split}.source and data.{split}.target")
-    return {
+    files = {
         name: File(path=recipe.path(path), key=f"data.{split}.{name}")
         for name, path in given
         if path is not None
     }
+    features = files.get("features")
+    if features is not None and about_file(features.path).exists():
+        files["about"] = File(path=about_file(features.path), key=features.key)
+    return files
+
+
+def texts_of(files: Files) -> Files:
+    """Those with lines of text."""
+    return {name: file for name, file in files.items() if name not in ("features", *_NO_LINES)}
 
 
 def count_pairs(files: Files) -> int:
     """Lines of a split; files that don't go together are refused."""
-    counts = {name: _count_lines(name, file) for name, file in files.items()}
+    # Captions find their images by name, so there may be as many images as there like to be.
+    counted = texts_of(files) if "captions" in files else files
+    counts = {name: _count_lines(name, file) for name, file in counted.items() if name not in _NO_LINES}
     if len(set(counts.values())) > 1:
         (one, count), (other, other_count) = counts.items()
         raise UserError(
@@ -164,6 +192,9 @@ def read_pairs(files: Files) -> Iterator[Pair | Fault]:
     if "jsonl" in files:
         yield from _json_pairs(files["jsonl"])
         return
+    if "captions" in files:
+        yield from _captioned_images(files)
+        return
     sources = _texts(files["source"]) if "source" in files else repeat(None)
     for line, (source, target) in enumerate(zip(sources, _texts(files["target"]), strict=False), start=1):
         if isinstance(source, Fault):
@@ -171,7 +202,7 @@ def read_pairs(files: Files) -> Iterator[Pair | Fault]:
         elif isinstance(target, Fault):
             yield target
         else:
-            yield Pair(line=line, source=source, target=target)
+            yield Pair(line=line, source=source, target=target, row=line - 1 if "features" in files else None)
 
 
 def in_chunks(entries: Iterable[AnyEntry], *, size: int) -> Iterator[list[AnyEntry]]:
@@ -184,38 +215,28 @@ def in_chunks(entries: Iterable[AnyEntry], *, size: int) -> Iterator[list[AnyEnt
 def side_fault(files: Files, side: SideName, *, line: int, reason: str, detail: str = "") -> Fault:
     """What is wrong with one side of a pair; in JSONL, where a line holds both, the detail says which."""
     if "jsonl" not in files:
-        return Fault(path=files[side].path, line=line, reason=reason, detail=detail)
+        file = files[side] if side in files else files["captions"]
+        return Fault(path=file.path, line=line, reason=reason, detail=detail)
     detail = f"{side}: {detail}" if detail else side
     return Fault(path=files["jsonl"].path, line=line, reason=reason, detail=detail)
 
 
-def open_features(file: File) -> npt.NDArray[Any]:
-    """Vectors of all lines, (lines, vectors, width), mapped from the file; their values aren't looked at."""
+def open_features(file: File) -> Grid:
+    """Vectors of all images, mapped from the file or loaded; their values aren't looked at."""
     with _complaints(file):
-        try:
-            grid = np.load(file.path, mmap_mode="r")
-        except ValueError:
-            raise file.complaint("not an .npy file of numbers") from None
-    if not isinstance(grid, np.ndarray):
-        raise file.complaint("holds several arrays; allowed: one, of shape (lines, vectors, width)")
-    if grid.dtype.kind not in "fiu":
-        raise file.complaint(f"holds values of type {grid.dtype.name}; allowed: real numbers")
-    if grid.ndim != 3 or 0 in grid.shape[1:]:
-        raise file.complaint(f"has shape {grid.shape}; allowed: (lines, vectors, width), the last two from 1")
-    return grid
+        return open_grid(file.path)
+
+
+def image_rows(file: File) -> Mapping[str, int]:
+    """Where each image is in the features, by its name."""
+    with _complaints(file):
+        return open_grid(file.path).row_of
 
 
 def check_features(file: File) -> None:
     """Refuse vectors that hold anything but finite numbers, which takes reading all of them."""
-    grid = open_features(file)
-    rows = max(1, _NUMBERS_CHECKED_AT_ONCE // (grid.shape[1] * grid.shape[2]))
-    for start in range(0, len(grid), rows):
-        finite = np.isfinite(grid[start : start + rows]).all(axis=2)  # (rows, vectors)
-        if not finite.all():
-            row, vector = np.argwhere(~finite)[0]
-            raise file.complaint(
-                f"vector {vector + 1} of line {start + row + 1} isn't finite; allowed: no nan or inf"
-            )
+    with _complaints(file):
+        open_grid(file.path).check_values()
 
 
 def content_digest(file: File) -> str:
@@ -231,6 +252,8 @@ def _complaints(file: File) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise file.complaint("no such file") from None
+    except BadGrid as error:
+        raise file.complaint(str(error)) from None
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error):
         raise file.complaint(f"not a whole {file.path.suffix} file") from None
     except OSError as error:
@@ -288,6 +311,25 @@ def _decoded(lines: Iterable[bytes], *, path: Path) -> Iterator[str | Fault]:
         except UnicodeDecodeError as error:
             detail = f"byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line"
             yield Fault(path=path, line=number, reason="not valid UTF-8", detail=detail)
+
+
+def _captioned_images(files: Files) -> Iterator[Pair | Fault]:
+    """Captions with the rows of their images, or the captions alone where no features are asked for."""
+    captions = files["captions"]
+    rows = image_rows(files["features"]) if "features" in files else None
+    for line, text in enumerate(_texts(captions), start=1):
+        yield text if isinstance(text, Fault) else _captioned(text, rows, path=captions.path, line=line)
+
+
+def _captioned(text: str, rows: Mapping[str, int] | None, *, path: Path, line: int) -> Pair | Fault:
+    image, tab, caption = text.partition("\t")
+    if not tab:
+        return Fault(path=path, line=line, reason="no tab", detail=f"allowed: {_CAPTION_SHAPE}")
+    if rows is None:
+        return Pair(line=line, source=None, target=caption)
+    if image not in rows:
+        return Fault(path=path, line=line, reason="image without features", detail=image[:_SHOWN_CHARACTERS])
+    return Pair(line=line, source=None, target=caption, row=rows[image])
 
 
 def _json_pairs(file: File) -> Iterator[Pair | Fault]:

@@ -71,7 +71,10 @@ def _lines(kept: KeptOrders, data: Dataset, tokenizer: Tokenizer) -> Iterator[by
         orders = zip(found.slots[0].tolist(), found.log_probs[0].tolist(), strict=True)
         record = {
             "line": line,
-            "tokens": [tokenizer.piece(token) for token in data.corpus.target[pair].tolist()],
+            "tokens": [
+                tokenizer.piece(token, own=data.corpus.own(pair))
+                for token in data.corpus.target[pair].tolist()
+            ],
             "orders": [
                 {"slots": slots, "log_prob": log_prob} for slots, log_prob in orders if log_prob > DEAD
             ],

@@ -19,7 +19,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from anyorder.checkpoint import MODEL_FILE
-from anyorder.config import Decode, Recipe, Section, Splits, checked
+from anyorder.config import SPLITS, Decode, Recipe, Section, Splits, checked
 from anyorder.errors import UserError
 from anyorder.files import make_folder, write_file
 from anyorder.metrics import Options
@@ -146,7 +146,7 @@ def load_results(run: Path, split: Splits, *, first_lines: int | None = None) ->
     path = folder / f"{name}.json"
     if not path.exists():
         raise UserError(f"{run}: has no results of {name}; {remedy}")
-    report = _read_report(path)
+    report = read_report(path)
     weights = File(run / MODEL_FILE)
     if weights.path.exists() and content_digest(weights) != report.model:
         raise UserError(f"{run}: its model has changed since the results of {name} were made; {remedy}")
@@ -157,11 +157,21 @@ def load_results(run: Path, split: Splits, *, first_lines: int | None = None) ->
     return RunResults(run=run, report=report, outputs=outputs, references=references)
 
 
+def evaluated_splits(run: Path) -> list[Splits]:
+    """Those that a run has results of, all lines of them."""
+    return [
+        split
+        for split in SPLITS
+        if (results_folder(run) / f"{results_name(split, first_lines=None)}.json").exists()
+    ]
+
+
 def _reference_file(folder: Path, name: str, number: int) -> Path:
     return folder / f"{name}.ref{number}.txt"
 
 
-def _read_report(path: Path) -> Report:
+def read_report(path: Path) -> Report:
+    """One evaluation, without the text that was scored."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from anyorder.checkpoint import checkpoints
-from anyorder.config import Recipe, recipe_with
+from anyorder.config import SPLITS, Recipe, Splits, recipe_with
+from anyorder.corpus import Statistics
 from anyorder.errors import UserError
 from anyorder.files import make_folder, write_file
 
 RECIPE_FILE = "recipe.json"  # marks a folder as a run
+SIZES_FILE = "data.json"  # how much there was to learn from
 
 # Keys that may differ when a run goes on: they change how long and how it is watched, not what is learned.
 MAY_CHANGE = frozenset(
     {"run", "data.root", "data.cache", "data.test", "train.patience", "train.log_every", "train.keep"}
-    | {"train.average", "train.device"}
+    | {"train.average", "train.device", "data.name", "data.licence"}
 )
 
 
@@ -67,6 +70,23 @@ def claim_folder(recipe: Recipe, *, overwrite: bool) -> None:
         shutil.rmtree(recipe.run, ignore_errors=True)
     make_folder(recipe.run)
     write_file(note, json.dumps(recipe.model_dump(mode="json"), indent=2).encode())
+
+
+def note_sizes(run: Path, sizes: Mapping[Splits, Statistics]) -> None:
+    """Write down how large the data is, which a model's folder must tell without it."""
+    content = {split: asdict(statistics) for split, statistics in sizes.items()}
+    write_file(run / SIZES_FILE, json.dumps(content, indent=2).encode())
+
+
+def sizes_of_run(run: Path) -> dict[Splits, Statistics]:
+    """How large the data was; empty for what nobody has written down."""
+    try:
+        content = json.loads((run / SIZES_FILE).read_text(encoding="utf-8"))
+        return {split: Statistics(**content[split]) for split in SPLITS if split in content}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError):
+        raise UserError(f"{run / SIZES_FILE}: broken; without the file a card has no sizes") from None
 
 
 def _check_same(

@@ -6,7 +6,7 @@ Comments and meanings are the descriptions that `config` checks by, so the two n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from inspect import getdoc
 from pathlib import Path
@@ -111,6 +111,20 @@ def recipe_text(wishes: Wishes) -> str:
     if wishes.order.name != "sao":
         del values["search"]
     return "\n".join([HEADER, *(_section(name, given) for name, given in values.items())])
+
+
+def recipe_toml(recipe: config.Recipe, *, without: Collection[str] = ()) -> str:
+    """A recipe that is there as TOML: the keys that differ from the defaults. without: dotted keys."""
+    sections = []
+    for name, given in _given(recipe).items():
+        if isinstance(given, dict):
+            lines = [
+                f"{key} = {_toml(value)}" for key, value in given.items() if f"{name}.{key}" not in without
+            ]
+            sections += ["\n".join([f"[{name}]", *lines])] if lines else []
+        elif name not in without:
+            sections.insert(0, f"{name} = {_toml(given)}")
+    return "\n\n".join(sections) + "\n"
 
 
 def reference() -> str:

@@ -30,6 +30,10 @@ SPECIALS = ("<pad>", "<s>", "</s>", "<eod>", "<unk>")
 FILE_NAME = "tokenizer.json"
 SideName = Literal["source", "target"]
 
+# Words of a source that the vocabulary lacks may be copied. They are numbered after the vocabulary, in the
+# order that the source has them, and a model tells so many of them apart.
+OWN_KINDS = 16
+
 _END_OF_WORD = "</w>"
 _GOES_ON = "·"
 
@@ -86,6 +90,9 @@ class Tokenizer:
         """
         split = splitter(self.text.source if side == "source" else self.text.target).split
         words_of_lines = [split(line) for line in lines]
+        if side == "source" and self.text.bag:
+            # Unlike a shuffle, sorting makes one source of all orders of the same words.
+            words_of_lines = [sorted(words) for words in words_of_lines]
         # A word of the text that looks like a special is unknown, not the special. Pieces never spell one.
         disguises = dict.fromkeys(SPECIALS, SPECIALS[UNK]) if self.text.unit == "words" else {}
         disguised = [[disguises.get(word, word) for word in words] for words in words_of_lines]
@@ -96,12 +103,13 @@ class Tokenizer:
             for words, encoding in zip(words_of_lines, encodings, strict=True)
         ]
 
-    def words(self, ids: Sequence[int]) -> list[str]:
+    def words(self, ids: Sequence[int], *, own: Sequence[str] = ()) -> list[str]:
         """The words that ids of a target spell; boundary tokens are left out.
 
+        own: words of its source that the vocabulary lacks, for the ids beyond it.
         Any ids will do: a word whose last piece is missing ends with the line, and `<unk>` ends its word.
         """
-        pieces = [self._pieces[token] for token in ids if token >= UNK]
+        pieces = [self._spelled(token, own) for token in ids if token >= UNK]
         if self.text.unit == "words":
             return pieces
         words, begun = [], ""
@@ -112,20 +120,23 @@ class Tokenizer:
                 begun = ""
         return [*words, begun] if begun else words
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of a whole target, its ids in the order of the sentence."""
-        return splitter(self.text.target).join(self.words(ids))
+    def decode(self, ids: Sequence[int], *, own: Sequence[str] = ()) -> str:
+        """The text of a whole target, its ids in the order of the sentence; own: as for `words`."""
+        return splitter(self.text.target).join(self.words(ids, own=own))
 
     def normalised(self, form: str) -> str:
         """What a target's rules make of some characters; blanks don't count."""
         return "".join(splitter(self.text.target).split(form))
 
-    def piece(self, token: int) -> str:
-        """A token as a person reads it; "run·" is a piece that its word goes on after."""
-        piece = self._pieces[token]
+    def piece(self, token: int, *, own: Sequence[str] = ()) -> str:
+        """A token as a person reads it; "run·" is a piece that its word goes on after; own: see `words`."""
+        piece = self._spelled(token, own)
         if self.text.unit == "words" or token <= UNK:
             return piece
         return _surface(piece) if _ends_word(piece) else piece + _GOES_ON
+
+    def _spelled(self, token: int, own: Sequence[str]) -> str:
+        return self._pieces[token] if token < self.size else own[token - self.size]
 
     def to_json(self) -> str:
         """What `tokenizer.json` holds: the same for the same vocabulary, byte for byte."""

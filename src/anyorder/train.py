@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,7 +36,7 @@ from anyorder.optimise import Optimiser, Sums, learning_rate
 from anyorder.order_finder import OrderFinder, Searched
 from anyorder.prepare import Prepared, prepare
 from anyorder.processes import Processes, check_precision, processes
-from anyorder.run_folder import check_folder, claim_folder
+from anyorder.run_folder import check_folder, claim_folder, note_sizes
 from anyorder.validate import Validation
 
 
@@ -92,6 +92,7 @@ def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite
         prepared = prepare(recipe, progress=listener.preparing if these.first else None)
         if these.first:
             claim_folder(recipe, overwrite=overwrite)
+            note_sizes(recipe.run, prepared.statistics())
         these.wait()
         if these.first and (skipped := prepared.train.corpus.skipped):
             reasons = ", ".join(f"{count} × {reason}" for reason, count in skipped.items())
@@ -193,7 +194,7 @@ class Training:
         searched = self.finder.refreshed(
             self.progress.searched, step=step, epoch=epoch, begins=number == 0, interrupted=interrupted
         )
-        sums = self._update(step, epoch, pairs)
+        sums = self.learn(step, self.batches(step, epoch, pairs), pairs)
         seconds = time.perf_counter() - began
         self.progress = replace(
             self.progress,
@@ -237,14 +238,17 @@ class Training:
                 yield epoch, number, plan[number]
             epoch, done = epoch + 1, 0
 
-    def _update(self, step: int, epoch: int, pairs: NDArray[np.int64]) -> Sums:
-        lengths = self.prepared.train.corpus.target.lengths()[pairs]
+    def batches(self, step: int, epoch: int, pairs: NDArray[np.int64]) -> list[Batch]:
+        """This process's parts of an update, in the orders that they are learned in."""
         parts = shares(pairs, self.settings.accumulate * self.processes.count)
         mine = parts[self.processes.rank :: self.processes.count]
         batches = [self._collated(step, epoch, part) for part in mine if len(part)]
-        if not batches:
-            # Others have pairs and wait for this process's gradients, which are zero.
-            batches = [self._collated(step, epoch, pairs[:1], weight=0.0)]
+        # Without a pair: others have some and wait for this process's gradients, which are zero.
+        return batches or [self._collated(step, epoch, pairs[:1], weight=0.0)]
+
+    def learn(self, step: int, batches: Sequence[Batch], pairs: NDArray[np.int64]) -> Sums:
+        """One update from this process's batches. pairs: those of all processes."""
+        lengths = self.prepared.train.corpus.target.lengths()[pairs]
         sums = self.optimiser.update(step, batches, steps_in_all=int((lengths + 1).sum()))
         if not sums.finite:
             raise self._diverged(

@@ -14,7 +14,7 @@ from anyorder.families import Model, decode_all, family_of, ordered
 from anyorder.metrics import bleu, exact
 from anyorder.order_statistics import order_statistics
 from anyorder.prepare import Dataset
-from anyorder.reading import raw_pairs
+from anyorder.references import pairs_by_source, reference_texts
 from anyorder.searched import learn_from, search_batch
 from anyorder.tokens import Tokenizer
 
@@ -28,8 +28,9 @@ class Validation:
         self.recipe = recipe
         self.dev = dev
         self.tokenizer = tokenizer
-        lines = dev.corpus.lines[: recipe.train.validate_lines].tolist()
-        self.references = [pair.target for pair in raw_pairs(recipe, "dev", lines=lines)] if lines else []
+        sources = pairs_by_source(dev.corpus)[: recipe.train.validate_lines]
+        self.decoded_pairs = [pairs[0] for pairs in sources]
+        self.references = reference_texts(recipe, "dev", dev.corpus, sources)
 
     def scores(self, model: Model, *, device: torch.device) -> dict[str, Any]:
         """Losses a step, words and gaps apart; BLEU and exact match of the decoded lines.
@@ -58,7 +59,7 @@ class Validation:
                 best = self.recipe.search.model_copy(update={"weights": "best", "learn_from": "all"})
                 searched = ordered(model, purpose="order.name = sao")
                 orders = search_batch(searched, part, best, thoroughly=True)
-                found += zip(self._best_slots(orders, part), self._tokens(part), strict=True)
+                found += zip(self._best_slots(orders, part), map(self._tokens, batch.tolist()), strict=True)
                 part = learn_from(part, orders, best)
             loss = family_of(model).loss(model, part)
             word, gap = word + float(loss.word), gap + float(loss.gap)
@@ -76,23 +77,30 @@ class Validation:
         rows = zip(orders.slots[:, 0].tolist(), batch.lengths.tolist(), strict=True)
         return [slots[:length] for slots, length in rows]
 
-    def _tokens(self, batch: Batch) -> list[list[str]]:
-        rows = zip(batch.targets.tolist(), batch.lengths.tolist(), strict=True)
-        return [[self.tokenizer.piece(token) for token in target[:length]] for target, length in rows]
+    def _tokens(self, index: int) -> list[str]:
+        corpus = self.dev.corpus
+        return [self.tokenizer.piece(token, own=corpus.own(index)) for token in corpus.target[index].tolist()]
 
     def _decoded(self, model: Model, device: torch.device) -> dict[str, Any]:
-        sources = [self.dev.corpus.source[index] for index in range(len(self.references))]
+        sources = [self.dev.corpus.source[pair] for pair in self.decoded_pairs]
         best = [
             hypotheses[0]
             for hypotheses in decode_all(model, sources, settings=self.recipe.decode, device=device)
         ]
-        written = [self.tokenizer.decode(hypothesis.sentence) for hypothesis in best]
-        words = [self.tokenizer.words(hypothesis.sentence) for hypothesis in best]
-        wanted = [tokens.words for tokens in self.tokenizer.encode_all(self.references, "target")]
+        read = [
+            (hypothesis.sentence, self.dev.corpus.own(pair))
+            for pair, hypothesis in zip(self.decoded_pairs, best, strict=True)
+        ]
+        written = [self.tokenizer.decode(ids, own=own) for ids, own in read]
+        words = [self.tokenizer.words(ids, own=own) for ids, own in read]
+        wanted = [
+            [tokens.words for tokens in self.tokenizer.encode_all(reference, "target")]
+            for reference in self.references
+        ]
         side = self.recipe.text.target
         return {
-            "dev_bleu": bleu(written, self.references, side=side),
-            "dev_exact": exact(words, wanted),
+            "dev_bleu": bleu(written, *self.references, side=side),
+            "dev_exact": exact(words, *wanted),
         }
 
 

@@ -25,24 +25,28 @@ def peak_memory(prepare: Callable[[], Work]) -> float:
 def _measured(prepare: Callable[[], Work]) -> float:
     work = prepare()
     work()
-    _forget_peak()
+    forget_peak()
     before = _resident()
     work()
-    return max(0.0, _peak() - before)
+    return max(0.0, peak() - before)
 
 
-def _forget_peak() -> None:
-    """Also give back what is free but held for later, which would hide as much of the need."""
+def forget_peak() -> None:
+    """Let `peak` count from now on, where the system can do that.
+
+    Also give back what is free but held for later, which would hide as much of the need.
+    """
     if sys.platform == "linux":
         getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)(0)  # other C libraries than glibc hold nothing
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def _resident() -> float:
-    return _status("VmRSS") if sys.platform == "linux" else _peak()
+    return _status("VmRSS") if sys.platform == "linux" else peak()
 
 
-def _peak() -> float:
+def peak() -> float:
+    """Megabytes that this process has had at once, at most."""
     if sys.platform == "linux":
         return _status("VmHWM")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # bytes on macOS

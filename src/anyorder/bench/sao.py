@@ -43,7 +43,8 @@ def bench_sao(setting: Setting, *, repeats: int) -> list[Row]:
     trainer = Trainer(setting)
     steps: dict[str, Callable[[], object]] = {BASELINE: trainer.step}
     for beam in BEAMS:
-        steps[f"search alone, B = {beam}"] = partial(trainer.search, beam)
+        steps[f"search as in the paper, B = {beam}"] = partial(trainer.search, beam, look_ahead=False)
+        steps[f"search that looks ahead, B = {beam}"] = partial(trainer.search, beam)
         steps[f"SAO as in the paper, B = {beam}"] = partial(trainer.paper_step, beam)
     plain = f"{setting.refresh} epochs {BASELINE}"
     epochs: dict[str, Callable[[], object]] = {plain: trainer.epochs}
@@ -75,16 +76,16 @@ class Trainer:
         """An update; left to right unless the batch is another."""
         self.optimiser.update(1, [batch or self.batch], steps_in_all=self._steps_in_all)
 
-    def search(self, beam: int) -> Orders:
+    def search(self, beam: int, *, look_ahead: bool = True) -> Orders:
         """The orders of the batch."""
-        search = config.Search(beam=beam)
+        search = config.Search(beam=beam, look_ahead=look_ahead)
         with searching(self.model, search):
             return search_batch(self.model, self.batch, search)
 
     def paper_step(self, beam: int) -> None:
         """Search, then learn from all orders found alike."""
         faithful = config.Search(beam=beam, learn_from="all", weights="uniform")
-        self.step(learn_from(self.batch, self.search(beam), faithful))
+        self.step(learn_from(self.batch, self.search(beam, look_ahead=False), faithful))
 
     def epochs(self, beam: int = 0) -> None:
         """As many as orders are kept for: searched once, then one of them is drawn for each update."""
@@ -103,7 +104,7 @@ class Trainer:
             "attention to the source": [(layer.cross, "forward") for layer in layers],
             "feed-forward": [(layer.feed_forward, "forward") for layer in layers],
             "words": [(self.model, "first_log_probs")],
-            "gaps": [(self.model, "second_log_probs")],
+            "gaps": [(self.model, "log_probs_of_second")],
         }
 
     @cached_property

@@ -6,9 +6,11 @@ import typer
 
 from anyorder.cli import (
     benchmarks,
+    cards,
     comparing,
     demo,
     evaluating,
+    images,
     learning,
     model_orders,
     orders,
@@ -30,7 +32,10 @@ app.command("prepare")(learning.prepare)
 app.command("train")(learning.train)
 app.command("search-orders")(learning.search_orders)
 app.command("average")(learning.average)
+app.command("export")(learning.export)
 app.command("info")(learning.info)
+app.command("card")(cards.card)
+app.command("features")(images.features)
 app.command("generate")(writing.generate)
 app.command("score")(writing.score)
 app.command("evaluate")(evaluating.evaluate)

@@ -1,4 +1,4 @@
-"""Commands around a run: prepare, train, search-orders, average, info."""
+"""Commands around a run: prepare, train, search-orders, average, export, info."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.table import Table
 
 from anyorder.cli.output import AS_JSON, INTERRUPTED, print_json, results, table
 from anyorder.cli.progress import Watcher
-from anyorder.config import Splits, load_recipe
+from anyorder.config import Recipe, Splits, load_recipe
 from anyorder.errors import UserError
 
 if TYPE_CHECKING:
@@ -85,24 +85,49 @@ def train(
         False, "--resume", help="Go on with a run that was stopped, if there is one."
     ),
     overwrite: bool = typer.Option(False, "--overwrite", help="Throw away a run of that name first."),
+    dry_run: bool = typer.Option(
+        False, "--dry-run", help="Take a few updates, tell what all would take, and write nothing."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="With --dry-run: print JSON, one object."),
 ) -> None:
     """Train a model by a recipe; Ctrl-C stops it, `--resume` goes on.
 
     Example: `anyorder train recipe.toml order.name=blt run=runs/blt`
 
+    Example: `anyorder train recipe.toml --dry-run`
+
     On several processes: `torchrun --nproc-per-node 2 -m anyorder train recipe.toml`
     """
-    from anyorder.train import train as train_model
-
     if resume and overwrite:
         raise UserError("--resume and --overwrite: give one of them, not both")
+    if as_json and not dry_run:
+        raise UserError("--json: is for --dry-run; a training writes its figures to RUN/metrics.jsonl")
     settings = load_recipe(recipe, overrides or ())
+    if dry_run:
+        _forecast(settings, resume=resume, overwrite=overwrite, as_json=as_json)
+        return
+    from anyorder.train import train as train_model
+
     with Watcher() as watcher:
         finished = train_model(settings, listener=watcher, resume=resume, overwrite=overwrite)
     if not finished:
         raise typer.Exit(INTERRUPTED)
     if _first_process():
         results.print(f"model: {settings.run}", soft_wrap=True)
+
+
+def _forecast(recipe: Recipe, *, resume: bool, overwrite: bool, as_json: bool) -> None:
+    from anyorder.cli.forecast import forecast_json, show_forecast
+    from anyorder.dry_run import dry_run
+
+    with Watcher() as watcher:
+        forecast = dry_run(recipe, listener=watcher, resume=resume, overwrite=overwrite)
+    if not _first_process():
+        return
+    if as_json:
+        print_json(forecast_json(forecast))
+    else:
+        show_forecast(forecast)
 
 
 def _first_process() -> bool:
@@ -158,6 +183,27 @@ def average(
     results.print(
         f"{folder}: the mean of the checkpoints at steps {', '.join(map(str, steps))}", soft_wrap=True
     )
+
+
+def export(
+    run: RUN,
+    folder: Path = typer.Argument(..., help="Where to; must not be a model yet."),
+    precision: Literal["fp32", "fp16"] = typer.Option(
+        "fp16", "--precision", help="Of the weights on disk; fp16 is half the size."
+    ),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Write a trained model to give away: without checkpoints, and without the paths of this machine.
+
+    Example: `anyorder export runs/l2r my-model`
+    """
+    from anyorder.export import export as exported
+
+    size = exported(run, folder, precision=precision)
+    if as_json:
+        print_json({"folder": str(folder), "bytes": size})
+        return
+    results.print(f"{folder}: {size / 1e6:.1f} MB", soft_wrap=True)
 
 
 def info(run: RUN, as_json: bool = AS_JSON) -> None:

@@ -40,7 +40,7 @@ def generate(
     run: RUN,
     inputs: list[Path] | None = typer.Argument(
         None,
-        help="Files of sources, a line each (or .npy feature vectors); default: stdin.",
+        help="Files of sources, a line each (or photos, or .npy feature vectors); default: stdin.",
         show_default=False,
     ),
     search: Annotated[Literal["two-step", "joint", "sample"] | None, _decode_option("search")] = None,
@@ -69,6 +69,8 @@ def generate(
     Options that are not given are the recipe's [decode].
 
     Example: `echo "a dog runs" | anyorder generate runs/l2r --beam 5`
+
+    Example: `anyorder generate runs/captions photo.jpg`
     """
     from anyorder.generate import Writer
 
@@ -92,7 +94,8 @@ def generate(
     )
     first: list[Step] = []
     for source, outputs in _answers(writer, _chunks(inputs, at_once=at_once), settings=settings):
-        _show(source if isinstance(source, str) else None, outputs, as_json=as_json, trace=trace)
+        named = str(source) if isinstance(source, str | Path) else None
+        _show(named, outputs, as_json=as_json, trace=trace)
         first = first or (outputs[0].steps if outputs else [])
     if svg is not None:
         write_svg(svg, first)
@@ -138,10 +141,14 @@ def _chunks(inputs: list[Path] | None, *, at_once: int) -> Iterator[list[Source]
 
 
 def _from_files(inputs: list[Path]) -> Iterator[Source]:
+    from anyorder.grids import SUFFIXES
+    from anyorder.photos import is_photo
     from anyorder.reading import File, open_features, read_lines
 
     for path in inputs:
-        if path.suffix == ".npy":
+        if is_photo(path):
+            yield path
+        elif path.suffix in SUFFIXES:
             yield from open_features(File(path))
         else:
             yield from (line for _, line in read_lines(path))

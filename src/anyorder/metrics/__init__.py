@@ -48,10 +48,10 @@ def evaluate(
     return {name: _result(metric, written, references) for name, metric in made.items()}
 
 
-def bleu(written: Sequence[str], references: Sequence[str], *, side: Side) -> float:
+def bleu(written: Sequence[str], *references: Sequence[str], side: Side) -> float:
     """Corpus BLEU, on the words that this side's text is made of."""
     options = Options.for_side(side)
-    return evaluate(written, [references], metrics=["bleu"], options=options)["bleu"].score
+    return evaluate(written, references, metrics=["bleu"], options=options)["bleu"].score
 
 
 def _check_lines(written: Sequence[str], references: References) -> None:

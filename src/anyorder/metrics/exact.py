@@ -15,10 +15,13 @@ _NO_CODE = (tokenize.NL, tokenize.COMMENT)
 _LAYOUT = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)  # it matters that they are there, not how wide
 
 
-def exact(written: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> float:
-    """Share of sentences, in per cent, with exactly the reference's words."""
-    equal = sum(list(one) == list(other) for one, other in zip(written, references, strict=True))
-    return 100 * equal / len(references) if references else 0.0
+def exact(written: Sequence[Sequence[str]], *references: Sequence[Sequence[str]]) -> float:
+    """Share of sentences, in per cent, with exactly the words of a reference."""
+    equal = sum(
+        any(list(one) == list(other) for other in others)
+        for one, *others in zip(written, *references, strict=True)
+    )
+    return 100 * equal / len(written) if written else 0.0
 
 
 def exact_match(options: Options) -> Mean:

@@ -57,6 +57,12 @@ class Comparison:
     seed: int
 
 
+def interval(result: Result, *, samples: int = 1000, seed: int = SEED) -> Estimate:
+    """Where the score would be on other lines: a bootstrap, which draws as sacreBLEU draws."""
+    sums = _bootstrap(*_side_by_side([result], [result]), samples=samples, seed=seed)
+    return _estimate(result.score, _mean_scores(result.metric, sums)[0])
+
+
 def compare(system: Result, baseline: Result, *, samples: int = 1000, seed: int = SEED) -> Comparison:
     """Test two results of the same metric on the same lines."""
     return compare_means([system], [baseline], samples=samples, seed=seed)

@@ -1,0 +1,74 @@
+"""Models to give away: smaller, without a trace of where they come from, and as good."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from corpora import learned
+from safetensors.torch import load_file, save_file
+
+from anyorder import shipped
+from anyorder.checkpoint import CONFIG_FILE, MODEL_FILE
+from anyorder.errors import UserError
+from anyorder.export import export
+from anyorder.generate import Writer
+
+
+def test_half_the_size_and_next_to_the_same_scores(tmp_path: Path) -> None:
+    run = learned().run
+    sizes = {
+        precision: export(run, tmp_path / precision, precision=precision) for precision in ("fp32", "fp16")
+    }
+    weights = {precision: load_file(tmp_path / precision / MODEL_FILE) for precision in sizes}
+    assert {weight.dtype for weight in weights["fp16"].values()} == {torch.float16}
+    assert sizes["fp16"] < sizes["fp32"]
+    own, whole, half = (
+        Writer.load(folder).score(["a b c"], ["c b a"])[0].score
+        for folder in (run, tmp_path / "fp32", tmp_path / "fp16")
+    )
+    assert whole == own
+    assert half == pytest.approx(own, rel=1e-2)
+
+
+def test_paths_of_the_machine_stay_there(tmp_path: Path) -> None:
+    run = learned().run
+    export(run, tmp_path / "given", precision="fp16")
+    configuration = json.loads((tmp_path / "given" / CONFIG_FILE).read_text())
+    recipe = configuration["recipe"]
+    assert (recipe["run"], recipe["data"]["root"], recipe["data"]["cache"]) == ("given", ".", None)
+    assert recipe["data"]["train"]["target"] == "train.target"
+    everything = "".join(
+        file.read_text() for file in (tmp_path / "given").iterdir() if file.name != MODEL_FILE
+    )
+    assert str(run.parent) not in everything
+
+
+def test_no_model_is_overwritten_and_no_weight_becomes_infinite(tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    export(learned().run, given, precision="fp32")
+    with pytest.raises(UserError, match=r"is a model already"):
+        export(learned().run, given, precision="fp32")
+    weights = load_file(given / MODEL_FILE)
+    weights["word_head.project.weight"][0, 0] = 1e6
+    save_file(weights, given / MODEL_FILE)
+    with pytest.raises(UserError, match=r"word_head.project.weight has weights too large"):
+        export(given, tmp_path / "half", precision="fp16")
+    assert not (tmp_path / "half").exists()
+
+
+def test_a_name_means_one_of_ours_unless_there_is_such_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "ours")
+    export(learned().run, tmp_path / "ours" / "small", precision="fp16")
+    monkeypatch.chdir(tmp_path)
+    assert shipped.shipped_models() == ["small"]
+    assert Writer.load("small").generate(["a b"])
+    with pytest.raises(UserError, match=r"^large: no such folder; by name there is small$"):
+        Writer.load("large")
+    (tmp_path / "small").mkdir()
+    with pytest.raises(UserError, match=r"^small: no config.json in it"):
+        Writer.load("small")
