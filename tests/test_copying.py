@@ -20,10 +20,11 @@ from anyorder.config import Decode, recipe_with
 from anyorder.decode import decode
 from anyorder.errors import UserError
 from anyorder.generate import Writer
+from anyorder.hiding import Hiding
 from anyorder.left_to_right import LeftToRight
 from anyorder.loss import batch_loss, score_steps
 from anyorder.model import Indigo, Shape
-from anyorder.tokens import EOD, EOS
+from anyorder.tokens import EOD, EOS, UNK
 from anyorder.train import train
 
 WORDS = 3
@@ -262,12 +263,61 @@ def test_words_never_seen_are_taken_over(tmp_path: Path) -> None:
     ("change", "complaint"),
     [
         ("model.kind=insertion", 'copying = true is for kind = "indigo" or "transformer", not "insertion"'),
+        ("text.unit=bpe train.hide_words=0.2", "train.hide_words = 0.2: needs model.copying = true and"),
         ("data.train={features='a.npy', target='b'}", "model.copying = true: the source must be text"),
     ],
 )
 def test_copying_has_limits(change: str, complaint: str) -> None:
     files = {"source": "a", "target": "b"}
     values = {"run": "run", "data": {"train": files, "dev": files}, "model": {"copying": True}}
-    with pytest.raises(UserError, match="copying = true") as caught:
-        recipe_with(values, [change], origin="here")
+    with pytest.raises(UserError, match=r"copying = true") as caught:
+        recipe_with(values, change.split(" ") if "hide" in change else [change], origin="here")
     assert complaint in str(caught.value)
+
+
+# --- practice: words that are hidden ---
+
+
+def test_hidden_words_are_renamed_alike_on_both_sides() -> None:
+    vocabulary = 12
+    # Of the running words, 5 and 6 make up the more frequent half.
+    targets = np.array([5] * 6 + [6] * 4 + [7, 8, 9, 10] * 2, dtype=np.int32)
+    hiding = Hiding.of(targets, vocabulary=vocabulary, share=0.999)
+    assert np.flatnonzero(hiding.rare).tolist() == [7, 8, 9, 10, 11]
+    source = np.array([8, 5, vocabulary, 7, 8, 11], dtype=np.int32)
+    target = np.array([5, 7, 8, vocabulary, 9], dtype=np.int32)
+    hidden_source, hidden_target = hiding.hidden(source, target, generator=np.random.default_rng(0))
+    # 11 is not in the target and 9 not in the source: nothing to copy; the others go by their first place.
+    assert hidden_source.tolist() == [12, 5, 13, 14, 12, 11]
+    assert hidden_target.tolist() == [5, 14, 12, 13, 9]
+    never = Hiding.of(targets, vocabulary=vocabulary, share=0.0)
+    same_source, same_target = never.hidden(source, target, generator=np.random.default_rng(0))
+    assert (same_source.tolist(), same_target.tolist()) == (source.tolist(), target.tolist())
+
+
+def test_about_the_share_asked_for_is_hidden() -> None:
+    words = np.arange(5, 1005, dtype=np.int32)
+    hiding = Hiding(rare=np.ones(1005, dtype=np.bool_), share=0.3)
+    source, target = hiding.hidden(words, words[::-1], generator=np.random.default_rng(0))
+    assert 250 < np.count_nonzero(source >= 1005) < 350
+    assert sorted(source.tolist()) == sorted(target.tolist())
+
+
+@firsts
+@pytest.mark.parametrize("search", ["two-step", "joint", "sample"])
+def test_unknown_words_may_be_forbidden(first: str, search: str) -> None:
+    """What is written instead keeps its probability: nothing is normalised anew."""
+    model = tiny_model(words=2, first=first, seed=4)
+    batch = collate([pair([A, B], [A]) for _ in range(4)])
+    written = {}
+    for unknown in (True, False):
+        settings = Decode(search=search, beam=8, n_best=8, length_penalty=0, unknown=unknown)
+        found = decode(model, batch.source, batch.source_mask, settings=settings, limits=torch.full((4,), 3))
+        written[unknown] = [one for hypotheses in found for one in hypotheses]
+    assert any(UNK in one.tokens for one in written[True])
+    assert not any(UNK in one.tokens for one in written[False])
+    for one in written[False]:
+        if one.finished:
+            rewritten = pair([A, B], list(one.sentence), list(one.slots))
+            word, gap = step_scores(model, collate([rewritten]))
+            assert one.log_prob == pytest.approx(float(word.sum() + gap.sum()), abs=1e-4)

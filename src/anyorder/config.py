@@ -225,6 +225,7 @@ class Decode(Section):
         description="most tokens relative to the source: max_ratio × source + max_extra; 0: no such limit",
     )
     max_extra: int = Field(10, ge=0, description="tokens on top of max_ratio × source")
+    unknown: bool = Field(True, description="<unk> may be written; false: only words that mean something")
     merge: bool = Field(False, description="add the probabilities of finished hypotheses with the same text")
     merge_partial: bool = Field(False, description="merge unfinished ones too: an approximation")
     temperature: float = Field(1.0, gt=0, description="sampling: below 1 sharper, above 1 flatter")
@@ -267,6 +268,13 @@ class Train(Section):
     weight_decay: float = Field(0.0, ge=0, description="of Adam, apart from the gradient")
     clip_norm: float = Field(1.0, ge=0, description="largest gradient norm; 0: no clipping")
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="on words only")
+    hide_words: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of the rare words on both sides of a pair that the vocabulary is made to lack, as "
+        "practice in copying them (model.copying, unit = words)",
+    )
     seed: int = Field(1, ge=0, description="of weights, batches, dropout and random orders")
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         "fp32", description="of matrix products; fp16 needs a GPU"
@@ -296,7 +304,7 @@ class Train(Section):
 
 # Keys of [decode] by the kind of model that they are for; the other kinds must leave them as they are.
 BY_INSERTION_TRANSFORMERS = ("parallel", "eos_penalty")
-BY_BEAMS_AND_SAMPLES = ("search", "n_best", "beam", "merge", "merge_partial")
+BY_BEAMS_AND_SAMPLES = ("search", "n_best", "beam", "unknown", "merge", "merge_partial")
 
 
 class Recipe(Section):
@@ -336,6 +344,11 @@ class Recipe(Section):
             )
         if self.model.copying and self.data.train.features is not None:
             raise ValueError("model.copying = true: the source must be text, there are no words in features")
+        if self.train.hide_words and not (self.model.copying and self.text.unit == "words"):
+            raise ValueError(
+                f"train.hide_words = {self.train.hide_words}: needs model.copying = true and "
+                'text.unit = "words", for what is hidden can only be copied'
+            )
         misfit = self.misfit(self.decode)
         if misfit is not None:
             raise ValueError(misfit)

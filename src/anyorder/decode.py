@@ -16,6 +16,7 @@ from torch import Tensor
 from anyorder import config
 from anyorder.beam import DEAD, Beam, Hypothesis
 from anyorder.model import END, Indigo, Writing
+from anyorder.tokens import UNK
 
 # S sentences under way, K hypotheses of each, B of them to go on with, R = S · K rows,
 # F first choices, C of them looked at, M second choices
@@ -43,17 +44,26 @@ class Moment:
     writing: Writing
     state: Tensor  # (R, D), of the newest tokens
     beam: Beam
+    unknown: bool = True  # whether `<unk>` may be written
 
     def first_scores(self) -> Tensor:
         """log p of all first choices, (S, K, F)."""
         scores = self.model.first_log_probs(self.writing, self.state, self.beam.places.flatten(0, 1))
-        return scores.unflatten(0, self.beam.log_mass.shape)
+        scores = scores.unflatten(0, self.beam.log_mass.shape)
+        return scores if self.model.position_first else self._allowed_words(scores)
 
     def second_scores(self, first: Tensor) -> Tensor:
         """log p of all second choices after these first ones. first: (S, K, C); returns (S, K, C, M)."""
         places = self.beam.places.flatten(0, 1)
         scores = self.model.second_log_probs(self.writing, self.state, places, first.flatten(0, 1))
-        return scores.unflatten(0, self.beam.log_mass.shape)
+        scores = scores.unflatten(0, self.beam.log_mass.shape)
+        return self._allowed_words(scores) if self.model.position_first else scores
+
+    def _allowed_words(self, scores: Tensor) -> Tensor:
+        """scores: (..., V)."""
+        if not self.unknown:
+            scores[..., UNK - self.model.word_head.first] = DEAD
+        return scores
 
     def scores_of_second(self, first: Tensor, second: Tensor) -> Tensor:
         """log p of one second choice after each of these first ones, without all others. All: (S, K, C)."""
@@ -88,7 +98,7 @@ def decode(
     newest = beam.words
     while len(beam.sentences):
         state = model.advance(writing, newest.flatten(0, 1), beam.places.flatten(0, 1))
-        moment = Moment(model, writing, state, beam)
+        moment = Moment(model, writing, state, beam, unknown=settings.unknown)
         if chance is not None:
             step = sample(moment, chance[beam.sentences, beam.length], settings)
         elif settings.search == "joint":

@@ -1,7 +1,7 @@
-"""The demo: learn to describe small pictures, first left to right, then rare words first.
+"""The demo: a model that comes with the package writes code, then two learn to describe small pictures.
 
 Pictures and captions are drawn by the package, so nothing is needed from outside. A caption is the same in
-both orders; what differs is how it comes about.
+both orders, first left to right and then rare words first; what differs is how it comes about.
 """
 
 from __future__ import annotations
@@ -25,6 +25,14 @@ from anyorder.train import Listener, train
 
 TRAIN, DEV, HELD_OUT, SHOWN = 12_000, 100, 200, 3
 Watch = Callable[[], AbstractContextManager[Listener]]  # shows how far a training is
+
+CODE_MODEL = "django-small"
+# None of these lines, and few of their names, are in what the model has learned from.
+DESCRIPTIONS = (
+    "call the function brew with arguments teapot and water .",
+    "if kettle is an instance of Copper ,",
+    "for every spoon in drawer . spoons ,",
+)
 
 ORDERS = {"l2r": "left to right", "rf": "rare words first"}
 
@@ -77,8 +85,9 @@ class Described:
 
 
 def run_demo(*, folder: Path, page: Path, console: Console, watch: Watch) -> None:
-    """Draw, train twice, describe held-out pictures, and show how."""
+    """Write some code, then draw, train twice, describe held-out pictures, and show how."""
     say = console.print
+    _write_code(console)
     scenes, held_out = draw_scenes(TRAIN + DEV + HELD_OUT, seed=1).split(held_out=HELD_OUT)
     learned, dev = scenes.split(held_out=DEV)
     recipe = _write_corpus(folder, {"train": learned, "dev": dev, "test": held_out})
@@ -98,6 +107,20 @@ def run_demo(*, folder: Path, page: Path, console: Console, watch: Watch) -> Non
     _write_replays(page, held_out, described)
     say(f"\nWatch them being written: open [bold]{page}[/bold] in a browser.")
     say(f"Describe more: anyorder generate {folder}/rf {folder}/data/test.npy --trace")
+
+
+def _write_code(console: Console) -> None:
+    console.print(f"A model that comes with anyorder, {CODE_MODEL}, writes Python from a description:\n")
+    for description, (best, *_) in zip(
+        DESCRIPTIONS, Writer.load(CODE_MODEL).generate(DESCRIPTIONS), strict=True
+    ):
+        console.print(f"[dim]{description}[/dim]")
+        console.print(draw(best.steps, best.text))
+        console.print()
+    console.print(
+        f'Ask for more: echo "return the length of soup ." | anyorder generate {CODE_MODEL} --trace'
+    )
+    console.print("\n[bold]Now two small models learn from scratch.[/bold]")
 
 
 def _write_corpus(folder: Path, splits: Mapping[str, Scenes]) -> Path:

@@ -15,12 +15,14 @@ from anyorder.batch import Example
 from anyorder.config import Recipe, Splits
 from anyorder.corpus import Corpus, Statistics, load_split, statistics, train_tokenizer
 from anyorder.encoder_decoder import Shape
+from anyorder.hiding import Hiding
 from anyorder.orders import Line, order_split, prepare_order, random_slots
 from anyorder.reading import Features, in_chunks, stream_pairs
 from anyorder.tokens import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # what, lines done, lines in all
 CHUNK = 2048  # lines tokenised at once
+HIDING = 1  # keeps its chance apart from that of orders
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Dataset:
     corpus: Corpus
     slots: NDArray[np.int32] | None  # of all targets, one after the other; None: drawn at each look
     order: str  # changes with whatever may change the slots
+    hiding: Hiding | None = None  # how copying is practised
 
     @property
     def key(self) -> str:
@@ -40,14 +43,17 @@ class Dataset:
         return len(self.corpus)
 
     def example(self, index: int, *, seed: int, epoch: int) -> Example:
-        """A pair as it is seen in an epoch: a random order differs from epoch to epoch."""
-        target = self.corpus.target[index]
+        """A pair as it is seen in an epoch: what is drawn by chance differs from epoch to epoch."""
+        source, target = self.corpus.source[index], self.corpus.target[index]
         if self.slots is None:
             order = random_slots(len(target), generator=np.random.default_rng([seed, epoch, index]))
         else:
             start, end = self.corpus.target.offsets[index : index + 2]
             order = np.asarray(self.slots[start:end])
-        return Example(source=self.corpus.source[index], target=target, order=order.astype(np.int32))
+        if self.hiding is not None:
+            generator = np.random.default_rng([seed, epoch, index, HIDING])
+            source, target = self.hiding.hidden(source, target, generator=generator)
+        return Example(source=source, target=target, order=order.astype(np.int32))
 
     def sizes(self) -> NDArray[np.int64]:
         """Source and target tokens of each pair."""
@@ -92,9 +98,17 @@ def prepare(recipe: Recipe, *, progress: Progress | None = None) -> Prepared:
             extractor=train.source.grid.extractor if isinstance(train.source, Features) else None,
         ),
         common_words=train.common_words,
-        train=_ordered(recipe, "train", train, tokenizer, train.common_words, progress),
+        train=replace(
+            _ordered(recipe, "train", train, tokenizer, train.common_words, progress),
+            hiding=_hiding(recipe, train, tokenizer),
+        ),
         dev=_ordered(recipe, "dev", dev, tokenizer, train.common_words, progress),
     )
+
+
+def _hiding(recipe: Recipe, train: Corpus, tokenizer: Tokenizer) -> Hiding | None:
+    share = recipe.train.hide_words
+    return Hiding.of(train.target.values, vocabulary=tokenizer.size, share=share) if share else None
 
 
 def _ordered(
