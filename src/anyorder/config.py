@@ -187,6 +187,25 @@ class Insertion(Section):
     )
 
 
+class Canvas(Section):
+    """Partial targets to start from, so that a model learns to write around what is given."""
+
+    share: float = Field(
+        0.0, ge=0, le=1, description="of the examples, those that give some of their words first; 0: none"
+    )
+    shuffled: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="of these, the share whose words are given in a random order; the others: left to right",
+    )
+    places: bool = Field(
+        True,
+        description="learn the gaps of words given in a random order, so that words required in any order "
+        "find theirs",
+    )
+
+
 class Decode(Section):
     """How a sentence is searched for."""
 
@@ -288,6 +307,7 @@ class Recipe(Section):
     search: Search = Search()
     model: Model = Model()
     insertion: Insertion = Insertion()
+    canvas: Canvas = Canvas()
     train: Train = Train()
     decode: Decode = Decode()
 
@@ -303,6 +323,11 @@ class Recipe(Section):
             raise ValueError(
                 f'order.name = {json.dumps(self.order.name)}: must be "l2r", '
                 f'for only model.kind = "indigo" is taught an order, not "{self.model.kind}"'
+            )
+        if self.model.kind != "indigo" and self.canvas.share:
+            raise ValueError(
+                f'canvas.share = {self.canvas.share}: must be 0 for model.kind = "{self.model.kind}"; '
+                'only "indigo" writes around what is given'
             )
         misfit = self.misfit(self.decode)
         if misfit is not None:

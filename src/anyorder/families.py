@@ -67,7 +67,11 @@ class Family(Generic[AnyModel]):
 
 
 FAMILIES: dict[str, Family[Any]] = {
-    "indigo": Family(build=lambda recipe, shape: Indigo(recipe.model, shape), loss=batch_loss, decode=decode),
+    "indigo": Family(
+        build=lambda recipe, shape: Indigo(recipe.model, shape, marks_given=recipe.canvas.share > 0),
+        loss=batch_loss,
+        decode=decode,
+    ),
     "transformer": Family(
         build=lambda recipe, shape: LeftToRight(recipe.model, shape), loss=batch_loss, decode=decode
     ),

@@ -37,7 +37,10 @@ from anyorder.order_finder import OrderFinder, Searched
 from anyorder.prepare import Prepared, prepare
 from anyorder.processes import Processes, check_precision, processes
 from anyorder.run_folder import check_folder, claim_folder
+from anyorder.starts import Start, draw_start, started
 from anyorder.validate import Validation
+
+_STARTS = 1  # sets what is drawn for starts apart from what is drawn for random orders
 
 
 class Listener(Protocol):
@@ -239,13 +242,15 @@ class Training:
 
     def _update(self, step: int, epoch: int, pairs: NDArray[np.int64]) -> Sums:
         lengths = self.prepared.train.corpus.target.lengths()[pairs]
+        starts = self._starts(epoch, pairs)
+        given = sum(len(start.slots) for start in starts.values())
         parts = shares(pairs, self.settings.accumulate * self.processes.count)
         mine = parts[self.processes.rank :: self.processes.count]
-        batches = [self._collated(step, epoch, part) for part in mine if len(part)]
+        batches = [self._collated(step, epoch, part, starts) for part in mine if len(part)]
         if not batches:
             # Others have pairs and wait for this process's gradients, which are zero.
-            batches = [self._collated(step, epoch, pairs[:1], weight=0.0)]
-        sums = self.optimiser.update(step, batches, steps_in_all=int((lengths + 1).sum()))
+            batches = [self._collated(step, epoch, pairs[:1], starts, weight=0.0)]
+        sums = self.optimiser.update(step, batches, steps_in_all=int((lengths + 1).sum()) - given)
         if not sums.finite:
             raise self._diverged(
                 f"step {step}: the loss is not finite (words {sums.word:.3g}, gaps {sums.gap:.3g}, gradient "
@@ -258,11 +263,37 @@ class Training:
         kept = f"the last good checkpoint is {last[-1].folder}" if last else "there is no checkpoint yet"
         return UserError(f"{what}; {kept}; a lower train.lr or train.clip_norm may help")
 
-    def _collated(self, step: int, epoch: int, pairs: NDArray[np.int64], *, weight: float = 1.0) -> Batch:
+    def _starts(self, epoch: int, pairs: NDArray[np.int64]) -> dict[int, Start]:
+        """What is given of each target that is not learned from nothing, whichever process has it."""
+        settings = self.recipe.canvas
+        if not settings.share:
+            return {}
+        seed, pieces = self.settings.seed, self.prepared.train.corpus.pieces
+        return {
+            pair: draw_start(
+                pieces[pair].tolist(),
+                settings,
+                generator=np.random.default_rng([seed, epoch, pair, _STARTS]),
+            )
+            for pair in pairs.tolist()
+        }
+
+    def _collated(
+        self,
+        step: int,
+        epoch: int,
+        pairs: NDArray[np.int64],
+        starts: dict[int, Start],
+        *,
+        weight: float = 1.0,
+    ) -> Batch:
         seed, data = self.settings.seed, self.prepared.train
         examples = [data.example(int(pair), seed=seed, epoch=epoch) for pair in pairs]
         batch = collate([replace(example, weight=weight) for example in examples])
-        return self.finder.reordered(batch.to(self.processes.device), pairs, step=step)
+        batch = self.finder.reordered(batch.to(self.processes.device), pairs, step=step)
+        if not starts:
+            return batch
+        return started(batch, [starts[pair] for pair in pairs.tolist()], self.recipe.canvas)
 
     # --- validation and files, the first process's business ---
 
