@@ -32,7 +32,7 @@ AnySection = TypeVar("AnySection", bound=Section)
 
 
 class SplitFiles(Section):
-    """Where one split lies: a source and a target file with as many lines, or one JSONL file."""
+    """Where one split lies: a source and a target file with as many lines, a target alone, or JSONL."""
 
     source: Path | None = Field(None, description="text, one source a line; plain, .gz or .xz")
     features: Path | None = Field(
@@ -48,8 +48,8 @@ class SplitFiles(Section):
         if self.jsonl is not None:
             if self.source or self.features or self.target:
                 raise ValueError("give either jsonl or a source and a target, not both")
-        elif self.target is None or (self.source is None) == (self.features is None):
-            raise ValueError("give target and one of source or features, or give jsonl")
+        elif self.target is None or (self.source is not None and self.features is not None):
+            raise ValueError("give target and one of source or features, target alone, or jsonl")
         return self
 
 
@@ -345,6 +345,12 @@ class Recipe(Section):
     def adaptive(self) -> bool:
         """Whether the model finds its own orders."""
         return self.order.name == "sao"
+
+    @property
+    def sourceless(self) -> bool:
+        """Whether there are only targets, to be written from nothing."""
+        train = self.data.train
+        return train.source is None and train.features is None and train.jsonl is None
 
     @property
     def fixed_order(self) -> Order:

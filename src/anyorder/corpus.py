@@ -187,8 +187,7 @@ class _Tokenised:
         self.first_fault: Fault | None = None
 
     def keep(self, line: int, source: Tokens | None, target: Tokens) -> None:
-        if source is not None:
-            self.source.append(source.ids)
+        self.source.append([] if source is None else source.ids)
         self.target.append(target.ids)
         self.pieces.append(target.pieces)
         self.target_words.update(target.words)

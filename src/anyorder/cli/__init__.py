@@ -7,6 +7,7 @@ import typer
 from anyorder.cli import (
     benchmarks,
     comparing,
+    completing,
     demo,
     evaluating,
     learning,
@@ -32,6 +33,7 @@ app.command("search-orders")(learning.search_orders)
 app.command("average")(learning.average)
 app.command("info")(learning.info)
 app.command("generate")(writing.generate)
+app.command("complete")(completing.complete)
 app.command("score")(writing.score)
 app.command("evaluate")(evaluating.evaluate)
 app.command("compare")(comparing.compare)
