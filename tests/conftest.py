@@ -32,6 +32,7 @@ def tiny_model(
     seed: int = 0,
     features: int = 0,
     dtype: torch.dtype = torch.float64,
+    marks_given: bool = False,
     **settings: object,
 ) -> Indigo:
     """A random model of few words, in which no weight is zero or one as it may be when learning starts."""
@@ -41,6 +42,7 @@ def tiny_model(
     model = Indigo(
         config.Model.model_validate(small | settings),
         Shape(vocabulary=ids, target_vocabulary=ids, features=features),
+        marks_given=marks_given,
     )
     with torch.no_grad():
         for parameter in model.parameters():

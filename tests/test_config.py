@@ -88,11 +88,11 @@ def test_an_override_reads_back_any_value(recipe: Path, steps: int, lr: float, n
     [
         # unknown keys
         ("train.stepz=3", "train.stepz = 3: no such key; did you mean steps? allowed: accumulate, average"),
-        ("trian.steps=3", 'trian = {"steps": 3}: no such key; did you mean train? allowed: data, decode'),
+        ("trian.steps=3", 'trian = {"steps": 3}: no such key; did you mean train? allowed: canvas, data'),
         ("data.dev.sauce=x", 'data.dev.sauce = "x": no such key; did you mean source? allowed: captions'),
         (
             "xyz=3",
-            "xyz = 3: no such key; allowed: data, decode, insertion, model, order, run, search, text, train",
+            "xyz = 3: no such key; allowed: canvas, data, decode, insertion, model, order, run, search, text",
         ),
         # wrong types
         ("train.steps=many", 'train.steps = "many": must be a valid integer'),
@@ -122,7 +122,10 @@ def test_an_override_reads_back_any_value(recipe: Path, steps: int, lr: float, n
         ("train.average=9", "train: average (9) must not exceed keep (5)"),
         ("train={ select = 'bleu', validate_lines = 0 }", "train: select = 'bleu' needs validate_lines > 0"),
         ("data.train.jsonl=x", "data.train: give either jsonl or a source and a target, not both"),
-        ("data.test.target=x", "data.test: give target and one of source or features, or give jsonl"),
+        (
+            "data.test.source=x",
+            "data.test: give target and one of source or features, target alone, or jsonl",
+        ),
         (
             "model={ kind = 'transformer', first = 'position' }",
             'model: first = "position" is for kind = "indigo", not "transformer"',

@@ -43,6 +43,8 @@ class Batch:
     order: Tensor  # (B, T), slots counted from 1
     lengths: Tensor  # (B,), tokens of each target
     weights: Tensor  # (B,)
+    given_words: Tensor  # (B,), how many of the first steps have words that are given, not learned
+    given_gaps: Tensor  # (B,), how many of the first steps have gaps that are given, not learned
 
     @cached_property
     def supervision(self) -> Supervision:
@@ -62,7 +64,8 @@ class Batch:
     def reordered(self, slots: Tensor, weights: Tensor) -> Batch:
         """Each target in some orders of its own, side by side; the source is there only once.
 
-        slots: (B, orders, T), counted from 1; weights: (B, orders), of each target's own weight.
+        slots: (B, orders, T), counted from 1; weights: (B, orders), of each target's own weight. In another
+        order other steps come first, so nothing is given any more.
         """
         orders = slots.shape[1]
         mask = self.supervision.mask[:, None].expand_as(slots)
@@ -75,6 +78,8 @@ class Batch:
             order=slots.where(mask, 0).flatten(0, 1),
             lengths=self.lengths.repeat_interleave(orders),
             weights=(self.weights[:, None] * weights).flatten(),
+            given_words=self.lengths.new_zeros(orders * len(self.lengths)),
+            given_gaps=self.lengths.new_zeros(orders * len(self.lengths)),
         )
 
     def to(self, device: torch.device) -> Batch:
@@ -100,6 +105,8 @@ def collate(examples: Sequence[Example]) -> Batch:
         order=torch.from_numpy(order),
         lengths=lengths,
         weights=torch.tensor([example.weight for example in examples]),
+        given_words=torch.zeros_like(lengths),
+        given_gaps=torch.zeros_like(lengths),
     )
 
 

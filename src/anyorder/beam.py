@@ -31,6 +31,7 @@ class Hypothesis:
     log_mass: float  # log p of the sentence in all the orders merged into this one; without merging, log_prob
     score: float  # what ranks
     iterations: int  # that wrote something; fewer than tokens only where several are written at once
+    given: int = 0  # how many of the tokens, the first ones, a canvas gave; their words cost nothing
 
     @property
     def log_prob(self) -> float:

@@ -32,7 +32,7 @@ AnySection = TypeVar("AnySection", bound=Section)
 
 
 class SplitFiles(Section):
-    """Where one split lies: a source and a target file with as many lines, or one JSONL file.
+    """Where one split lies: a source and a target file with as many lines, a target alone, or one JSONL file.
 
     Images come as feature vectors, with a target each, or with captions that name their image.
     """
@@ -58,8 +58,8 @@ class SplitFiles(Section):
         elif self.captions is not None:
             if self.source or self.target or self.features is None:
                 raise ValueError("captions go with features and nothing else")
-        elif self.target is None or (self.source is None) == (self.features is None):
-            raise ValueError("give target and one of source or features, or give jsonl")
+        elif self.target is None or (self.source is not None and self.features is not None):
+            raise ValueError("give target and one of source or features, target alone, or jsonl")
         return self
 
 
@@ -208,6 +208,25 @@ class Insertion(Section):
     )
 
 
+class Canvas(Section):
+    """Partial targets to start from, so that a model learns to write around what is given."""
+
+    share: float = Field(
+        0.0, ge=0, le=1, description="of the examples, those that give some of their words first; 0: none"
+    )
+    shuffled: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="of these, the share whose words are given in a random order; the others: left to right",
+    )
+    places: bool = Field(
+        True,
+        description="learn the gaps of words given in a random order, so that words required in any order "
+        "find theirs",
+    )
+
+
 class Decode(Section):
     """How a sentence is searched for."""
 
@@ -317,6 +336,7 @@ class Recipe(Section):
     search: Search = Search()
     model: Model = Model()
     insertion: Insertion = Insertion()
+    canvas: Canvas = Canvas()
     train: Train = Train()
     decode: Decode = Decode()
 
@@ -342,12 +362,17 @@ class Recipe(Section):
                 f'order.name = {json.dumps(self.order.name)}: must be "l2r", '
                 f'for only model.kind = "indigo" is taught an order, not "{self.model.kind}"'
             )
-        if self.model.copying and self.data.train.features is not None:
-            raise ValueError("model.copying = true: the source must be text, there are no words in features")
+        if self.model.copying and (self.sourceless or self.data.train.features is not None):
+            raise ValueError("model.copying = true: the source must be text, for only words can be copied")
         if self.train.hide_words and not (self.model.copying and self.text.unit == "words"):
             raise ValueError(
                 f"train.hide_words = {self.train.hide_words}: needs model.copying = true and "
                 'text.unit = "words", for what is hidden can only be copied'
+            )
+        if self.model.kind != "indigo" and self.canvas.share:
+            raise ValueError(
+                f'canvas.share = {self.canvas.share}: must be 0 for model.kind = "{self.model.kind}"; '
+                'only "indigo" writes around what is given'
             )
         misfit = self.misfit(self.decode)
         if misfit is not None:
@@ -365,6 +390,12 @@ class Recipe(Section):
     def adaptive(self) -> bool:
         """Whether the model finds its own orders."""
         return self.order.name == "sao"
+
+    @property
+    def sourceless(self) -> bool:
+        """Whether there are only targets, to be written from nothing."""
+        train = self.data.train
+        return train.source is None and train.features is None and train.jsonl is None
 
     @property
     def fixed_order(self) -> Order:

@@ -221,9 +221,8 @@ class _Tokenised:
     def keep(self, pair: Pair, source: SourceTokens | None, target: Tokens) -> None:
         if pair.row is not None:
             self.rows.append(pair.row)
-        if source is not None:
-            self.source.append(source.ids)
-            self.own_words.append(source.own)
+        self.source.append([] if source is None else source.ids)
+        self.own_words.append(() if source is None else source.own)
         self.target.append(target.ids)
         self.pieces.append(target.pieces)
         self.target_words.update(target.words)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from anyorder import config
 from anyorder.beam import DEAD, Beam, Hypothesis
+from anyorder.constraints import Constraints, Restriction, Rules
 from anyorder.model import END, Indigo, Writing
 from anyorder.tokens import UNK
 
@@ -45,19 +46,22 @@ class Moment:
     state: Tensor  # (R, D), of the newest tokens
     beam: Beam
     unknown: bool = True  # whether `<unk>` may be written
+    restriction: Restriction | None = None  # what a canvas leaves possible; None: everything
 
     def first_scores(self) -> Tensor:
         """log p of all first choices, (S, K, F)."""
         scores = self.model.first_log_probs(self.writing, self.state, self.beam.places.flatten(0, 1))
         scores = scores.unflatten(0, self.beam.log_mass.shape)
-        return scores if self.model.position_first else self._allowed_words(scores)
+        scores = scores if self.model.position_first else self._allowed_words(scores)
+        return scores if self.restriction is None else self.restriction.first(scores)
 
     def second_scores(self, first: Tensor) -> Tensor:
         """log p of all second choices after these first ones. first: (S, K, C); returns (S, K, C, M)."""
         places = self.beam.places.flatten(0, 1)
         scores = self.model.second_log_probs(self.writing, self.state, places, first.flatten(0, 1))
         scores = scores.unflatten(0, self.beam.log_mass.shape)
-        return self._allowed_words(scores) if self.model.position_first else scores
+        scores = self._allowed_words(scores) if self.model.position_first else scores
+        return scores if self.restriction is None else self.restriction.second(scores, first)
 
     def _allowed_words(self, scores: Tensor) -> Tensor:
         """scores: (..., V)."""
@@ -83,11 +87,13 @@ def decode(
     settings: config.Decode,
     limits: Tensor,
     lines: Sequence[int] | None = None,
+    rules: Rules | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each source, best first.
 
     source, mask: as `Indigo.encode` takes them; limits: (sources,), most tokens to write. Sampling depends
-    on the seed and on each source's number in `lines`, not on what else is in the batch.
+    on the seed and on each source's number in `lines`, not on what else is in the batch. rules: of the
+    canvases to write around; None: there are none.
     """
     sampling = settings.search == "sample"
     width = settings.n_best if sampling else settings.beam
@@ -95,10 +101,15 @@ def decode(
     found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
     writing = model.start(model.encode(source, mask))
     beam = Beam.start(len(source), hypotheses=width if sampling else 1, device=source.device)
+    constraints = None if rules is None else Constraints.start(rules, beam)
     newest = beam.words
     while len(beam.sentences):
-        state = model.advance(writing, newest.flatten(0, 1), beam.places.flatten(0, 1))
-        moment = Moment(model, writing, state, beam, unknown=settings.unknown)
+        given, restriction = None, None
+        if constraints is not None:
+            given = constraints.given[..., -newest.shape[2] :].flatten(0, 1)
+            restriction = Restriction(constraints, beam, model.word_head.first, model.position_first)
+        state = model.advance(writing, newest.flatten(0, 1), beam.places.flatten(0, 1), given=given)
+        moment = Moment(model, writing, state, beam, unknown=settings.unknown, restriction=restriction)
         if chance is not None:
             step = sample(moment, chance[beam.sentences, beam.length], settings)
         elif settings.search == "joint":
@@ -106,7 +117,7 @@ def decode(
         else:
             step = search_two_step(moment, width)
         full = beam.length >= limits.to(beam.sentences.device)[beam.sentences]
-        _collect(model, beam, step, full=full, found=found)
+        _collect(model, beam, step, full=full, found=found, constraints=constraints)
         grown = _grow(model, beam, step)
         if settings.merge_partial:
             grown = grown.merged()
@@ -115,6 +126,10 @@ def decode(
             promising &= _may_improve(grown, found, settings)
         staying = (~full & promising).nonzero().squeeze(1)
         writing.follow(step.parent, staying)
+        if constraints is not None:
+            word, gap = model.word_and_gap(step.first, step.second)
+            grown_constraints = constraints.grow(beam, parent=step.parent, word=word, gap=gap.clamp(min=0))
+            constraints = grown_constraints.keep(staying)
         beam = grown.keep(staying)
         newest = beam.words[..., -1:]
     return [ranked(hypotheses, settings) for hypotheses in found]
@@ -170,7 +185,7 @@ def _expand(
     choices, seconds = second_scores.shape[2:]
     return Expansion(
         end_scores=first_scores[..., END],
-        ends=ends.any(dim=2) & (moment.beam.log_mass > DEAD),
+        ends=ends.any(dim=2) & (moment.beam.log_mass + first_scores[..., END] > DEAD),
         parent=chosen // (choices * seconds),
         first=first.flatten(1).gather(1, chosen // seconds),
         second=chosen % seconds,
@@ -253,19 +268,28 @@ def _draws(settings: config.Decode, lines: Sequence[int], limits: Tensor) -> Ten
 
 
 def _collect(
-    model: Indigo, beam: Beam, step: Expansion, *, full: Tensor, found: list[list[Hypothesis]]
+    model: Indigo,
+    beam: Beam,
+    step: Expansion,
+    *,
+    full: Tensor,
+    found: list[list[Hypothesis]],
+    constraints: Constraints | None,
 ) -> None:
     """Take what ends here out of the beam, and what may not grow any more."""
     cut = full[:, None] & ~step.ends & (beam.log_mass > DEAD)
     sentences = beam.sentences.tolist()
+    given = torch.zeros_like(cut, dtype=torch.long) if constraints is None else constraints.given_tokens
     for sentence, row in step.ends.nonzero().tolist():
         end = float(step.end_scores[sentence, row])
         end_kind = "end_gap_score" if model.position_first else "end_word_score"
         mass = float(beam.log_mass[sentence, row]) + end
-        found[sentences[sentence]].append(beam.hypothesis(sentence, row, log_mass=mass, **{end_kind: end}))
+        ended = beam.hypothesis(sentence, row, log_mass=mass, **{end_kind: end})
+        found[sentences[sentence]].append(replace(ended, given=int(given[sentence, row])))
     for sentence, row in cut.nonzero().tolist():
         mass = float(beam.log_mass[sentence, row])
-        found[sentences[sentence]].append(beam.hypothesis(sentence, row, log_mass=mass))
+        unfinished = beam.hypothesis(sentence, row, log_mass=mass)
+        found[sentences[sentence]].append(replace(unfinished, given=int(given[sentence, row])))
 
 
 def _grow(model: Indigo, beam: Beam, step: Expansion) -> Beam:

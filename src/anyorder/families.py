@@ -17,6 +17,8 @@ from torch import Tensor
 from anyorder import config
 from anyorder.batch import Batch, collate_sources
 from anyorder.beam import Hypothesis
+from anyorder.canvas import Canvas
+from anyorder.constraints import Rules
 from anyorder.decode import decode
 from anyorder.encoder_decoder import Shape
 from anyorder.errors import UserError
@@ -67,7 +69,11 @@ class Family(Generic[AnyModel]):
 
 
 FAMILIES: dict[str, Family[Any]] = {
-    "indigo": Family(build=lambda recipe, shape: Indigo(recipe.model, shape), loss=batch_loss, decode=decode),
+    "indigo": Family(
+        build=lambda recipe, shape: Indigo(recipe.model, shape, marks_given=recipe.canvas.share > 0),
+        loss=batch_loss,
+        decode=decode,
+    ),
     "transformer": Family(
         build=lambda recipe, shape: LeftToRight(recipe.model, shape), loss=batch_loss, decode=decode
     ),
@@ -77,6 +83,14 @@ FAMILIES: dict[str, Family[Any]] = {
         decode=decode_insertions,
     ),
 }
+
+
+@dataclass(frozen=True)
+class Around:
+    """What is given of targets, to write around it."""
+
+    canvases: Sequence[Canvas]
+    ends_word: Tensor  # (V,), bool, by id of a target: no piece that goes on with the next one
 
 
 def build_model(recipe: config.Recipe, shape: Shape) -> Model:
@@ -107,25 +121,40 @@ def decode_all(
     settings: config.Decode,
     device: torch.device,
     lines: Sequence[int] | None = None,
+    around: Around | None = None,
 ) -> list[list[Hypothesis]]:
     """Decode sources of any length: like with like, answers in the order given.
 
-    lines: the number of each, which sampling depends on.
+    lines: the number of each, which sampling depends on; around: what is given of each target.
     """
     found: list[list[Hypothesis]] = [[] for _ in sources]
     for chosen in _like_with_like(sources):
         source, mask = collate_sources([sources[index] for index in chosen])
+        limits = _limits([sources[index] for index in chosen], settings)
+        constrained = {}
+        if around is not None:
+            canvases = [around.canvases[index] for index in chosen]
+            limits = _limits_around(canvases, limits, settings)
+            constrained["rules"] = Rules.of(canvases, ends_word=around.ends_word.to(device), limits=limits)
         answers = family_of(model).decode(
             model,
             source.to(device),
             mask.to(device),
             settings=settings,
-            limits=_limits([sources[index] for index in chosen], settings),
+            limits=limits,
             lines=[index if lines is None else lines[index] for index in chosen],
+            **constrained,
         )
         for index, answer in zip(chosen, answers, strict=True):
             found[index] = answer
     return found
+
+
+def _limits_around(canvases: Sequence[Canvas], limits: Tensor, settings: config.Decode) -> Tensor:
+    """Whatever the source is like, there is room for what is given and some words more."""
+    least = torch.tensor([canvas.least_tokens for canvas in canvases])
+    needed = torch.where(least > 0, least + settings.max_extra, 0)
+    return torch.maximum(limits, needed).clamp(max=settings.max_length)
 
 
 def _like_with_like(sources: Sequence[NDArray[np.generic]]) -> Iterator[list[int]]:
@@ -139,7 +168,7 @@ def _limits(sources: Sequence[NDArray[np.generic]], settings: config.Decode) -> 
     relative = settings.max_ratio > 0 and sources[0].ndim == 1
     longest = [
         min(settings.max_length, int(settings.max_ratio * len(source)) + settings.max_extra)
-        if relative
+        if relative and len(source)  # where there are only targets, sources are empty
         else settings.max_length
         for source in sources
     ]

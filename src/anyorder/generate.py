@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from anyorder import config
 from anyorder.batch import Example
 from anyorder.beam import Hypothesis
+from anyorder.canvas_text import CanvasText, CompiledCanvas, Fill, canvas_text
 from anyorder.checkpoint import Trained, load_trained
+from anyorder.completion import check_completes, complete_all
 from anyorder.errors import UserError
 from anyorder.families import decode_all, ordered
 from anyorder.image_features import EXTRACTOR, Extractor
@@ -71,6 +73,14 @@ class _Encoded:
     def own(self) -> Sequence[str]:
         """Words that the vocabulary lacks."""
         return () if self.text is None else self.text.own
+
+
+@dataclass(frozen=True)
+class Completion(Output):
+    """One way that a model would write around what is given; given tokens come first, and cost nothing."""
+
+    fills: tuple[Fill, ...]  # what was written between given words, in reading order
+    given: int  # how many of the tokens were given
 
 
 class Writer:
@@ -147,7 +157,8 @@ class Writer:
     ) -> list[list[Output]]:
         """Decode some sources together; first_line: how many came before, which sampling depends on."""
         encoded = self._encoded(sources)
-        written = [line for line, source in enumerate(encoded) if len(source.vectors)]
+        sourceless = self.trained.recipe.sourceless
+        written = [line for line, source in enumerate(encoded) if len(source.vectors) or sourceless]
         found = decode_all(
             self.trained.model,
             [encoded[line].vectors for line in written],
@@ -160,6 +171,67 @@ class Writer:
             own = encoded[line].own
             outputs[line] = [self._output(hypothesis, own) for hypothesis in hypotheses]
         return outputs
+
+    def complete(
+        self,
+        sources: Sequence[Source] | None,
+        canvases: Sequence[CanvasText | str | Mapping[str, Any]],
+        *,
+        names: Sequence[str] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> list[list[Completion]]:
+        """The best ways to write around what is given of each target, best first; none for a blank line.
+
+        sources: as many as canvases; None: for a model of targets alone. canvases: their keys, e.g.
+        {"must": ["dog", "beach"]}, or templates, e.g. "a ___ runs ___ the beach". options: as for `generate`.
+        names: what messages call each canvas; default: canvas 1 and so on.
+        """
+        sources = [""] * len(canvases) if sources is None else sources
+        _refuse_bare_text(sources, name="sources")
+        _refuse_bare_text(canvases, name="canvases")
+        if len(sources) != len(canvases):
+            raise UserError(f"{len(sources)} sources but {len(canvases)} canvases: they go in pairs")
+        settings = self.settings(**options)
+        check_completes(self.trained, settings)
+        where = names or [f"canvas {number}" for number in range(1, len(canvases) + 1)]
+        compiled = [
+            CompiledCanvas(canvas_text(canvas, where=name), self.tokenizer, where=name)
+            for canvas, name in zip(canvases, where, strict=True)
+        ]
+        outputs: list[list[Completion]] = []
+        for first in range(0, len(sources), AT_ONCE):
+            chosen = slice(first, first + AT_ONCE)
+            outputs += self._completed(sources[chosen], compiled[chosen], settings=settings, first_line=first)
+        return outputs
+
+    def _completed(
+        self,
+        sources: Sequence[Source],
+        canvases: Sequence[CompiledCanvas],
+        *,
+        settings: config.Decode,
+        first_line: int,
+    ) -> list[list[Completion]]:
+        encoded = self._encoded(sources)
+        sourceless = self.trained.recipe.sourceless
+        written = [line for line, source in enumerate(encoded) if len(source.vectors) or sourceless]
+        found = complete_all(
+            self.trained,
+            [encoded[line].vectors for line in written],
+            [canvases[line] for line in written],
+            settings=settings,
+            device=self.device,
+            lines=[first_line + line for line in written],
+        )
+        outputs: list[list[Completion]] = [[] for _ in sources]
+        for line, hypotheses in zip(written, found, strict=True):
+            outputs[line] = [self._completion(one, canvases[line]) for one in hypotheses]
+        return outputs
+
+    def _completion(self, hypothesis: Hypothesis, canvas: CompiledCanvas) -> Completion:
+        output, filled = self._output(hypothesis, ()), canvas.filled(hypothesis)
+        text = filled.text if hypothesis.given else output.text
+        return Completion(**vars(output) | {"text": text}, fills=filled.fills, given=hypothesis.given)
 
     # They overlap: a variable of type str may hold "marginal" too. Its owner gets what the name promises.
     @overload
@@ -254,8 +326,12 @@ class Writer:
     def _encoded(self, sources: Sequence[Source]) -> list[_Encoded]:
         """Token ids or feature vectors, whichever this model reads."""
         if not self.trained.model.shape.features:
-            texts = self._encoder.sources([_text(source) for source in sources])
-            return [_Encoded(np.array(text.ids, dtype=np.int32), text) for text in texts]
+            texts = [_text(source) for source in sources]
+            if self.trained.recipe.sourceless and any(text.strip() for text in texts):
+                raise UserError("this model was trained on targets alone and reads no source: leave it empty")
+            return [
+                _Encoded(np.array(text.ids, dtype=np.int32), text) for text in self._encoder.sources(texts)
+            ]
         photos = [source for source in sources if isinstance(source, Path)]
         seen = self.extractor.extract(photos) if photos else iter(())
         return [

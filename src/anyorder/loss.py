@@ -59,12 +59,15 @@ def batch_loss(model: Indigo, batch: Batch, *, label_smoothing: float = 0.0) -> 
 
 def score_steps(model: Indigo, memory: Memory, batch: Batch) -> StepScores:
     """Teacher forcing: every step of every target at once."""
-    states = model.states(memory, batch.words, batch.supervision.slots)  # (B, N, D)
+    given = _given_tokens(batch) if model.given_mark is not None else None
+    states = model.states(memory, batch.words, batch.supervision.slots, given=given)  # (B, N, D)
     steps = torch.arange(states.shape[1] - 1, device=states.device)
     lengths = batch.lengths[:, None]
     token, end = steps < lengths, steps == lengths  # (B, T + 1)
     word_mask = token if model.position_first else token | end
     gap_mask = token | end if model.position_first else token
+    word_mask = word_mask & (steps >= batch.given_words[:, None])
+    gap_mask = gap_mask & (steps >= batch.given_gaps[:, None])
 
     next_words = torch.where(end, EOD, _one_more(batch.words[:, 2:]))  # (B, T + 1)
     gap, gap_vectors = _gap_scores(model, states, next_words, batch.supervision, end=end)
@@ -133,6 +136,12 @@ def _gap_scores(
         return chosen - normaliser, None
     chosen = torch.where(end, model.gap_head.finish_logit(query), chosen)
     return chosen - normaliser, model.gap_vector(keys, left=left, right=right)
+
+
+def _given_tokens(batch: Batch) -> Tensor:
+    """Which written tokens are given; the two boundaries, which come first, are not. Returns (B, N), bool."""
+    tokens = torch.arange(batch.words.shape[1], device=batch.words.device)
+    return (tokens >= 2) & (tokens < 2 + batch.given_words[:, None])
 
 
 def _one_more(steps: Tensor) -> Tensor:

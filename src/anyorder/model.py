@@ -88,7 +88,9 @@ class Writing:
 class Indigo(EncoderDecoder):
     """The network of the paper; see DESIGN and the formulas named in `layers` and `heads`.
 
-    kinds: of relations between written tokens; gap_head: another than the paper's pointer.
+    kinds: of relations between written tokens; gap_head: another than the paper's pointer. marks_given: what
+    is given looks different from what it wrote itself, so that it never takes a canvas with words missing for
+    a beginning of its own.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Indigo(EncoderDecoder):
         *,
         kinds: int = TERNARY,
         gap_head: GapHead | None = None,
+        marks_given: bool = False,
     ) -> None:
         super().__init__(settings, shape, kinds=kinds)
         self.kinds = kinds
@@ -108,18 +111,20 @@ class Indigo(EncoderDecoder):
         # Position first: what the word knows of the gap, from the gap's two keys.
         self.gap_to_word = nn.Linear(width, width, bias=False) if self.position_first else None
         self.copy_head = CopyHead(width=width) if settings.copying else None
+        self.given_mark = nn.Parameter(torch.zeros(width)) if marks_given else None
         self.apply(initialise)
 
     # --- learning: all steps at once ---
 
-    def states(self, memory: Memory, words: Tensor, slots: Tensor) -> Tensor:
+    def states(self, memory: Memory, words: Tensor, slots: Tensor, *, given: Tensor | None = None) -> Tensor:
         """State of each token as it was written, knowing itself and the earlier ones.
 
-        words, slots: (B, N), in the order written, `<s>` and `</s>` first; returns (B, N, D).
+        words, slots: (B, N), in the order written, `<s>` and `</s>` first; given: (B, N), bool, None: not
+        one is; returns (B, N, D).
         """
         length = words.shape[1]
         later = torch.ones(length, length, dtype=torch.bool, device=words.device).triu(diagonal=1)
-        states = self._embed_words(words, first_step=0)
+        states = self._marked(self._embed_words(words, first_step=0), given)
         related = self._related(relations(slots), dtype=states.dtype)
         for layer, source in zip(self.decoder, self.source_keys(memory), strict=True):
             states = layer(states, relations=related, blocked=later, source=source)
@@ -131,10 +136,13 @@ class Indigo(EncoderDecoder):
         """Nothing written yet, not even the boundaries."""
         return Writing(self.source_keys(memory), self.copyable(memory))
 
-    def advance(self, writing: Writing, words: Tensor, places: Tensor) -> Tensor:
+    def advance(
+        self, writing: Writing, words: Tensor, places: Tensor, *, given: Tensor | None = None
+    ) -> Tensor:
         """Add the newest words and return the state of the last one.
 
-        words: (R, m), the newest; places: (R, n), of all tokens including them; returns (R, D).
+        words: (R, m), the newest; places: (R, n), of all tokens including them; given: (R, m), bool, None:
+        not one is; returns (R, D).
         """
         rows, newest = words.shape
         hypotheses = rows // writing.sentences
@@ -144,7 +152,7 @@ class Indigo(EncoderDecoder):
         own = own.masked_fill(later, NOT_SEEN).unflatten(0, (writing.sentences, hypotheses))
         seen = writing.in_pool(own, elsewhere=NOT_SEEN)  # (S, K · m, P)
 
-        states = self._embed_words(words, first_step=places.shape[1] - newest)
+        states = self._marked(self._embed_words(words, first_step=places.shape[1] - newest), given)
         states = states.reshape(writing.sentences, hypotheses * newest, -1)
         related = self._related(seen, dtype=states.dtype)
         blocked = (seen == NOT_SEEN)[:, None]
@@ -161,6 +169,12 @@ class Indigo(EncoderDecoder):
     def _embed_words(self, words: Tensor, *, first_step: int) -> Tensor:
         """words: (R, m), from first_step on, which only relations tell of here; returns (R, m, D)."""
         return self.dropout(self.scaled_embedding(words))
+
+    def _marked(self, embedded: Tensor, given: Tensor | None) -> Tensor:
+        """embedded: (R, m, D); given: (R, m)."""
+        if self.given_mark is None or given is None:
+            return embedded
+        return embedded + given[..., None].to(embedded.dtype) * self.given_mark
 
     def _related(self, relations: Tensor, *, dtype: torch.dtype) -> Relations | None:
         """relations: (R, Q, K)."""

@@ -77,7 +77,7 @@ class Optimiser:
     def update(self, step: int, parts: Sequence[Batch], *, steps_in_all: int) -> Sums:
         """Learn from this process's parts of a batch.
 
-        steps_in_all: T + 1 summed over the targets of all processes.
+        steps_in_all: T + 1 less what is given, summed over the targets of all processes.
         """
         torch.manual_seed(mixed_seed(self.settings.seed, step, self.processes.rank))
         self.model.train()

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Literal
 
@@ -137,6 +137,23 @@ class Tokenizer:
 
     def _spelled(self, token: int, own: Sequence[str]) -> str:
         return self._pieces[token] if token < self.size else own[token - self.size]
+
+    def ends_word(self, token: int) -> bool:
+        """Whether a word ends with this token; only a piece may go on with the next one."""
+        return self.text.unit == "words" or token <= UNK or _ends_word(self._pieces[token])
+
+    def spellings(self, word: str) -> list[tuple[int, ...]]:
+        """Every way in which the tokens of a target can spell one word."""
+        ids = {self._pieces[token]: token for token in range(UNK + 1, self.target_size)}
+        if self.text.unit == "words":
+            return [(ids[word],)] if word in ids else []
+        # By how much of the word is spelled; its last piece carries the mark of the end.
+        spelled: list[list[tuple[int, ...]]] = [[()], *([] for _ in word)]
+        for start, end in combinations(range(len(word) + 1), 2):
+            piece = word[start:end] + (_END_OF_WORD if end == len(word) else "")
+            if piece in ids:
+                spelled[end] += [(*before, ids[piece]) for before in spelled[start]]
+        return spelled[len(word)]
 
     def to_json(self) -> str:
         """What `tokenizer.json` holds: the same for the same vocabulary, byte for byte."""

@@ -37,7 +37,10 @@ from anyorder.order_finder import OrderFinder, Searched
 from anyorder.prepare import Prepared, prepare
 from anyorder.processes import Processes, check_precision, processes
 from anyorder.run_folder import check_folder, claim_folder, note_sizes
+from anyorder.starts import Start, draw_start, started
 from anyorder.validate import Validation
+
+_STARTS = 1  # sets what is drawn for starts apart from what is drawn for random orders
 
 
 class Listener(Protocol):
@@ -194,7 +197,7 @@ class Training:
         searched = self.finder.refreshed(
             self.progress.searched, step=step, epoch=epoch, begins=number == 0, interrupted=interrupted
         )
-        sums = self.learn(step, self.batches(step, epoch, pairs), pairs)
+        sums = self.learn(step, epoch, self.batches(step, epoch, pairs), pairs)
         seconds = time.perf_counter() - began
         self.progress = replace(
             self.progress,
@@ -242,14 +245,16 @@ class Training:
         """This process's parts of an update, in the orders that they are learned in."""
         parts = shares(pairs, self.settings.accumulate * self.processes.count)
         mine = parts[self.processes.rank :: self.processes.count]
-        batches = [self._collated(step, epoch, part) for part in mine if len(part)]
+        starts = self._starts(epoch, pairs)
+        batches = [self._collated(step, epoch, part, starts) for part in mine if len(part)]
         # Without a pair: others have some and wait for this process's gradients, which are zero.
-        return batches or [self._collated(step, epoch, pairs[:1], weight=0.0)]
+        return batches or [self._collated(step, epoch, pairs[:1], starts, weight=0.0)]
 
-    def learn(self, step: int, batches: Sequence[Batch], pairs: NDArray[np.int64]) -> Sums:
+    def learn(self, step: int, epoch: int, batches: Sequence[Batch], pairs: NDArray[np.int64]) -> Sums:
         """One update from this process's batches. pairs: those of all processes."""
         lengths = self.prepared.train.corpus.target.lengths()[pairs]
-        sums = self.optimiser.update(step, batches, steps_in_all=int((lengths + 1).sum()))
+        given = sum(len(start.slots) for start in self._starts(epoch, pairs).values())
+        sums = self.optimiser.update(step, batches, steps_in_all=int((lengths + 1).sum()) - given)
         if not sums.finite:
             raise self._diverged(
                 f"step {step}: the loss is not finite (words {sums.word:.3g}, gaps {sums.gap:.3g}, gradient "
@@ -262,11 +267,37 @@ class Training:
         kept = f"the last good checkpoint is {last[-1].folder}" if last else "there is no checkpoint yet"
         return UserError(f"{what}; {kept}; a lower train.lr or train.clip_norm may help")
 
-    def _collated(self, step: int, epoch: int, pairs: NDArray[np.int64], *, weight: float = 1.0) -> Batch:
+    def _starts(self, epoch: int, pairs: NDArray[np.int64]) -> dict[int, Start]:
+        """What is given of each target that is not learned from nothing, whichever process has it."""
+        settings = self.recipe.canvas
+        if not settings.share:
+            return {}
+        seed, pieces = self.settings.seed, self.prepared.train.corpus.pieces
+        return {
+            pair: draw_start(
+                pieces[pair].tolist(),
+                settings,
+                generator=np.random.default_rng([seed, epoch, pair, _STARTS]),
+            )
+            for pair in pairs.tolist()
+        }
+
+    def _collated(
+        self,
+        step: int,
+        epoch: int,
+        pairs: NDArray[np.int64],
+        starts: dict[int, Start],
+        *,
+        weight: float = 1.0,
+    ) -> Batch:
         seed, data = self.settings.seed, self.prepared.train
         examples = [data.example(int(pair), seed=seed, epoch=epoch) for pair in pairs]
         batch = collate([replace(example, weight=weight) for example in examples])
-        return self.finder.reordered(batch.to(self.processes.device), pairs, step=step)
+        batch = self.finder.reordered(batch.to(self.processes.device), pairs, step=step)
+        if not starts:
+            return batch
+        return started(batch, [starts[pair] for pair in pairs.tolist()], self.recipe.canvas)
 
     # --- validation and files, the first process's business ---
 

@@ -8,6 +8,7 @@ from anyorder.cli import (
     benchmarks,
     cards,
     comparing,
+    completing,
     demo,
     evaluating,
     images,
@@ -37,6 +38,7 @@ app.command("info")(learning.info)
 app.command("card")(cards.card)
 app.command("features")(images.features)
 app.command("generate")(writing.generate)
+app.command("complete")(completing.complete)
 app.command("score")(writing.score)
 app.command("evaluate")(evaluating.evaluate)
 app.command("compare")(comparing.compare)

@@ -27,7 +27,7 @@ RUN = Annotated[str, typer.Argument(help="Folder of a trained model.", show_defa
 DEVICE = typer.Option(None, "--device", help="auto, cpu, cuda, ...")
 
 
-def _decode_option(key: str) -> Any:  # noqa: ANN401 (what typer's own option is typed as)
+def decode_option(key: str) -> Any:  # noqa: ANN401 (what typer's own option is typed as)
     """A flag for a key of the recipe's [decode], explained as it is there."""
     field, flag = Decode.model_fields[key], f"--{key.replace('_', '-')}"
     meaning = field.description or ""
@@ -43,21 +43,21 @@ def generate(
         help="Files of sources, a line each (or photos, or .npy feature vectors); default: stdin.",
         show_default=False,
     ),
-    search: Annotated[Literal["two-step", "joint", "sample"] | None, _decode_option("search")] = None,
-    beam: Annotated[int | None, _decode_option("beam")] = None,
-    n_best: Annotated[int | None, _decode_option("n_best")] = None,
-    length_penalty: Annotated[float | None, _decode_option("length_penalty")] = None,
-    max_length: Annotated[int | None, _decode_option("max_length")] = None,
-    max_ratio: Annotated[float | None, _decode_option("max_ratio")] = None,
-    max_extra: Annotated[int | None, _decode_option("max_extra")] = None,
-    merge: Annotated[bool | None, _decode_option("merge")] = None,
-    merge_partial: Annotated[bool | None, _decode_option("merge_partial")] = None,
-    temperature: Annotated[float | None, _decode_option("temperature")] = None,
-    top_k: Annotated[int | None, _decode_option("top_k")] = None,
-    top_p: Annotated[float | None, _decode_option("top_p")] = None,
-    seed: Annotated[int | None, _decode_option("seed")] = None,
-    parallel: Annotated[bool | None, _decode_option("parallel")] = None,
-    eos_penalty: Annotated[float | None, _decode_option("eos_penalty")] = None,
+    search: Annotated[Literal["two-step", "joint", "sample"] | None, decode_option("search")] = None,
+    beam: Annotated[int | None, decode_option("beam")] = None,
+    n_best: Annotated[int | None, decode_option("n_best")] = None,
+    length_penalty: Annotated[float | None, decode_option("length_penalty")] = None,
+    max_length: Annotated[int | None, decode_option("max_length")] = None,
+    max_ratio: Annotated[float | None, decode_option("max_ratio")] = None,
+    max_extra: Annotated[int | None, decode_option("max_extra")] = None,
+    merge: Annotated[bool | None, decode_option("merge")] = None,
+    merge_partial: Annotated[bool | None, decode_option("merge_partial")] = None,
+    temperature: Annotated[float | None, decode_option("temperature")] = None,
+    top_k: Annotated[int | None, decode_option("top_k")] = None,
+    top_p: Annotated[float | None, decode_option("top_p")] = None,
+    seed: Annotated[int | None, decode_option("seed")] = None,
+    parallel: Annotated[bool | None, decode_option("parallel")] = None,
+    eos_penalty: Annotated[float | None, decode_option("eos_penalty")] = None,
     at_once: int = typer.Option(64, "--at-once", min=1, help="Most lines to decode together."),
     trace: bool = typer.Option(False, "--trace", help="Draw how each output was written."),
     svg: Path | None = SVG,

@@ -1,0 +1,433 @@
+"""What a person gives of a target: text with blanks, required and forbidden words.
+
+Here text becomes the canvas that a search keeps to, and what was written becomes text again. What a person
+gave comes back as it was, to the last byte; only the seams beside what was written follow the target's rules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from anyorder import config
+from anyorder.beam import Hypothesis
+from anyorder.canvas import CLOSED, Blank, Canvas, Way
+from anyorder.constraints import UNLIMITED, find_room
+from anyorder.errors import UserError
+from anyorder.tokens import Tokenizer
+from anyorder.words import splitter
+
+BLANK = re.compile(r"_{3,}(?:\{(?P<least>\d*)(?P<comma>,?)(?P<most>\d*)\})?")
+ALTERNATIVE = "|"
+
+
+class CanvasText(config.Section):
+    """What must stand in a target, what must not, and where the rest goes."""
+
+    template: str | None = Field(
+        None, description="text with blanks: ___, or ___{1,3} for one to three words"
+    )
+    prefix: str | None = Field(None, description="the target begins with it")
+    suffix: str | None = Field(None, description="the target ends with it")
+    draft: str | None = Field(None, description="text into which words may be inserted everywhere")
+    must: tuple[str, ...] = Field((), description="words or phrases that must appear; | between alternatives")
+    in_order: bool = Field(False, description="must appear in the order given, not in any")
+    forbid: tuple[str, ...] = Field((), description="words that must not appear")
+
+    @field_validator("must", "forbid", mode="before")
+    @classmethod
+    def _one_is_a_list_too(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        frames = [name for name in ("template", "draft") if getattr(self, name) is not None]
+        ends = [name for name in ("prefix", "suffix") if getattr(self, name) is not None]
+        if len(frames) > 1 or (frames and ends):
+            raise ValueError(
+                f"{' and '.join(frames + ends)} given: give a template, a draft, or a prefix and a suffix"
+            )
+        if self.template is not None and not BLANK.search(self.template):
+            raise ValueError(f"template = {self.template!r}: has no blank; write ___ where words are missing")
+        if self.in_order and len(self.must) < 2:
+            raise ValueError("in_order: is for two or more of must")
+        for name in ("must", "forbid"):
+            for text in getattr(self, name):
+                if not all(part.strip() for part in text.split(ALTERNATIVE)):
+                    raise ValueError(f"{name} = {text!r}: a word is missing")
+        return self
+
+
+@dataclass(frozen=True)
+class Given:
+    """A stretch of given text that nothing is written into."""
+
+    text: str
+    words: tuple[str, ...]  # as the target's rules split it
+    glued_left: bool = False  # no space was given between it and a blank beside it
+    glued_right: bool = False
+
+
+@dataclass(frozen=True)
+class Fill:
+    """What was written between given words."""
+
+    text: str
+    log_prob: float  # of its words and gaps, among what the canvas left possible
+    blank: int | None  # which blank of a template or beside a prefix or suffix, counted from 1
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A whole target."""
+
+    text: str
+    fills: tuple[Fill, ...]
+
+
+@dataclass(frozen=True)
+class CompiledWay:
+    """One of the ways to write an item, with its text."""
+
+    way: Way
+    parts: tuple[Given, ...]
+    sizes: tuple[int, ...]  # tokens of each part
+
+
+class CompiledCanvas:
+    """A person's canvas in a model's tokens. where: what messages begin with, e.g. a file and a line."""
+
+    def __init__(self, text: CanvasText, tokenizer: Tokenizer, *, where: str = "canvas") -> None:
+        self._text, self._tokenizer, self._where = text, tokenizer, where
+        self._rules = splitter(tokenizer.text.target)
+        self._parts: list[Given] = []  # of the template
+        self._separators: dict[int, str] = {}  # of a draft: what stood between each part and the next
+        self._lead = self._trail = ""  # white space around the whole
+        self._numbered = False  # whether blanks have numbers that a person knows
+        blanks, before, after = self._frame()
+        sizes = [self._encode(part) for part in self._parts]
+        self._sizes = [len(tokens) for tokens in sizes]
+        template: list[tuple[int, int]] = []
+        for tokens, right in zip(sizes, after, strict=True):
+            template += [(token, CLOSED) for token in tokens[:-1]]
+            template.append((tokens[-1], right))
+        self.items = [self._item(must) for must in self._musts()]
+        self.canvas = Canvas(
+            blanks=tuple(blanks),
+            before=before,
+            template=tuple(template),
+            items=tuple(tuple(way.way for way in item) for item in self.items),
+            forbidden=tuple(self._forbidden()),
+        )
+        self._after = after
+        self._check_room()
+
+    # --- from text to tokens ---
+
+    def _frame(self) -> tuple[list[Blank], int, list[int]]:
+        """Finds the given parts; returns the blanks, the first one's number and those right of each part."""
+        text = self._text
+        if text.draft is not None:
+            return self._draft(text.draft)
+        if text.template is not None:
+            return self._template(text.template)
+        if text.prefix is not None or text.suffix is not None:
+            prefix, suffix = ((side or "") for side in (text.prefix, text.suffix))
+            return self._template(f"{prefix} ___ {suffix}", whole=(prefix, suffix))
+        return [Blank()], 0, []
+
+    def _template(
+        self, text: str, *, whole: tuple[str, str] | None = None
+    ) -> tuple[list[Blank], int, list[int]]:
+        """whole: a prefix and a suffix, in which underscores mean themselves."""
+        found = list(BLANK.finditer(text)) if whole is None else []
+        pieces = [text[end:start] for end, start in pairwise([0, *_ends(found), len(text)])] if found else []
+        pieces = pieces[::2] if found else list(whole or ())
+        blanks = [self._blank(match) for match in found] if found else [Blank()]
+        self._numbered = True
+        self._lead, self._trail = _leading(pieces[0]), _trailing(pieces[-1])
+        before, after = CLOSED, []
+        for number, piece in enumerate(pieces):
+            stripped = piece.strip()
+            first, last = number == 0, number == len(pieces) - 1
+            if not stripped:
+                if not (first or last):
+                    raise self.refusal(f"template = {text!r}: two blanks stand side by side; one will do")
+                before = 0 if first else before
+                continue
+            glued = whole is None
+            self._parts.append(
+                self._given(
+                    stripped,
+                    glued_left=glued and not first and not piece[0].isspace(),
+                    glued_right=glued and not last and not piece[-1].isspace(),
+                )
+            )
+            after.append(CLOSED if last else number)
+        return blanks, before, after
+
+    def _blank(self, match: re.Match[str]) -> Blank:
+        if match["comma"] is None:
+            return Blank()
+        least = int(match["least"] or 0)
+        most = (int(match["most"]) if match["most"] else None) if match["comma"] else least
+        if not (match["least"] or match["most"]) or (most is not None and most < max(1, least)):
+            raise self.refusal(
+                f"template: {match[0]!r}: must be ___, ___{{2}}, ___{{1,3}}, ___{{2,}} or ___{{,3}} words"
+            )
+        return Blank(least=least, most=most)
+
+    def _draft(self, text: str) -> tuple[list[Blank], int, list[int]]:
+        """One blank, which is everywhere."""
+        self._lead, self._trail = _leading(text), _trailing(text)
+        words = self._rules.split(text)
+        places = located(words, text)
+        if places is None:  # the rules change some characters: then words are what blanks separate
+            places = [match.span() for match in re.finditer(r"\S+", text)]
+        self._parts = [self._given(text[start:end]) for start, end in places]
+        for number, ((_, end), (start, _)) in enumerate(pairwise(places)):
+            self._separators[number] = text[end:start]
+        return [Blank()], 0, [0] * len(self._parts)
+
+    def _given(self, text: str, *, glued_left: bool = False, glued_right: bool = False) -> Given:
+        words = tuple(self._rules.split(text))
+        if not words:
+            raise self.refusal(f"{text!r}: holds no word by the target's rules")
+        return Given(text, words, glued_left=glued_left, glued_right=glued_right)
+
+    def _encode(self, part: Given) -> list[int]:
+        return self._tokenizer.encode(part.text, "target").ids
+
+    def _musts(self) -> Sequence[str]:
+        must = self._text.must
+        return [" ___ ".join(must)] if self._text.in_order else must
+
+    def _item(self, must: str) -> list[CompiledWay]:
+        """A phrase in all its ways; ___ inside it is where words may be inserted."""
+        if self._text.in_order and ALTERNATIVE in must:
+            raise self.refusal(f"must = {must!r}: alternatives can't be given with in_order")
+        return [self._way(part.strip(), must) for part in must.split(ALTERNATIVE)]
+
+    def _way(self, phrase: str, must: str) -> CompiledWay:
+        texts = [part.strip() for part in re.split(r"_{3,}", phrase)]
+        if not all(texts) or BLANK.search(phrase.replace("___", "")):
+            raise self.refusal(f"must = {must!r}: a blank must stand between words, without bounds")
+        parts = tuple(self._given(text) for text in texts)
+        encoded = [self._encode(part) for part in parts]
+        opens = [number == len(tokens) for tokens in encoded for number in range(1, len(tokens) + 1)]
+        words = sum(len(part.words) for part in parts)
+        tokens = tuple(token for part in encoded for token in part)
+        return CompiledWay(Way(tokens, tuple(opens), words), parts, tuple(map(len, encoded)))
+
+    def _forbidden(self) -> Iterator[tuple[int, ...]]:
+        everything = [*self._parts, *(part for item in self.items for way in item for part in way.parts)]
+        given = {word for part in everything for word in part.words}
+        for text in self._text.forbid:
+            words = self._rules.split(text)
+            if len(words) != 1:
+                raise self.refusal(
+                    f"forbid = {text!r}: is {len(words)} words by the target's rules ({' '.join(words)}); "
+                    "must be one"
+                )
+            if words[0] in given:
+                raise self.refusal(f"forbid = {text!r}: is also among what is given")
+            yield from self._tokenizer.spellings(words[0])
+
+    def _check_room(self) -> None:
+        """Refuse items that no blank has room for."""
+        canvas = self.canvas
+        rooms = tuple(UNLIMITED if blank.most is None else blank.most for blank in canvas.blanks)
+        sizes = tuple(max(way.words for way in item) for item in canvas.items)
+        if not find_room(rooms, sizes):
+            words = " + ".join(map(str, sizes))
+            told = ", ".join("any number" if room == UNLIMITED else str(room) for room in rooms)
+            raise self.refusal(f"must: {words} words don't fit into blanks of at most {told} words")
+
+    def refusal(self, text: str) -> UserError:
+        """An error about this canvas."""
+        return UserError(f"{self._where}: {text}")
+
+    # --- from tokens to text ---
+
+    def filled(self, hypothesis: Hypothesis) -> Filled:
+        """The text of what was written, with what was given as it was."""
+        return _Assembly(self, hypothesis).filled()
+
+    def parts_written(self, tokens: Sequence[int]) -> Iterator[tuple[Given, int, int | None]]:
+        """The given parts in the order written: each with its number of tokens, and its number in the frame.
+
+        tokens: those that a hypothesis was given.
+        """
+        for number, (part, size) in enumerate(zip(self._parts, self._sizes, strict=True)):
+            yield part, size, number
+        begin = sum(self._sizes)
+        waiting = list(self.items)
+        while begin < len(tokens):
+            item, way = next(
+                (item, way)
+                for item in waiting
+                for way in item
+                if tuple(tokens[begin : begin + len(way.way.tokens)]) == way.way.tokens
+            )
+            waiting.remove(item)
+            for part, size in zip(way.parts, way.sizes, strict=True):
+                yield part, size, None
+            begin += len(way.way.tokens)
+
+    @property
+    def spaces_around(self) -> tuple[str, str]:
+        """White space that the given text begins and ends with."""
+        return self._lead, self._trail
+
+    def separator(self, part: int) -> str | None:
+        """What a person wrote between a part of a draft and the next one."""
+        return self._separators.get(part)
+
+    def blank_after(self, part: int | None) -> int | None:
+        """The number, from 1, of the blank right of a part of the frame, or of the first one for None."""
+        number = self.canvas.before if part is None else self._after[part]
+        return number + 1 if self._numbered and number != CLOSED else None
+
+    def join(self, words: Sequence[str]) -> str:
+        """By the target's rules."""
+        return self._rules.join(words)
+
+    def words(self, tokens: Sequence[int]) -> list[str]:
+        """That these tokens spell."""
+        return self._tokenizer.words(tokens)
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """A given part, or one word that was written."""
+
+    text: str
+    words: tuple[str, ...]
+    part: Given | None
+    number: int | None  # of a part of the frame
+
+
+class _Assembly:
+    """One hypothesis on its way to text."""
+
+    def __init__(self, compiled: CompiledCanvas, hypothesis: Hypothesis) -> None:
+        self.compiled = compiled
+        owners: dict[int, tuple[Given, int | None]] = {}  # by slot, of the first token of each given part
+        given: set[int] = set()
+        begin = 0
+        for part, size, number in compiled.parts_written(hypothesis.tokens[: hypothesis.given]):
+            owners[hypothesis.slots[begin]] = (part, number)
+            given.update(hypothesis.slots[begin : begin + size])
+            begin += size
+        scores = {
+            slot: word + gap
+            for slot, word, gap in zip(
+                hypothesis.slots, hypothesis.word_scores, hypothesis.gap_scores, strict=False
+            )
+        }
+        self.units: list[_Unit] = []
+        self.runs: list[tuple[int, int, float]] = []  # first and last unit + 1 of what was written, and log p
+        run: list[int] = []
+        sentence = hypothesis.sentence
+        for slot in range(1, len(sentence) + 2):
+            if slot in given or slot == len(sentence) + 1:
+                self._add_run([sentence[one - 1] for one in run], sum(scores[one] for one in run))
+                run = []
+                if slot in owners:
+                    part, number = owners[slot]
+                    self.units.append(_Unit(part.text, part.words, part, number))
+            else:
+                run.append(slot)
+
+    def _add_run(self, tokens: list[int], log_prob: float) -> None:
+        if not tokens:
+            return
+        first = len(self.units)
+        self.units += [_Unit(word, (word,), None, None) for word in self.compiled.words(tokens)]
+        self.runs.append((first, len(self.units), log_prob))
+
+    def filled(self) -> Filled:
+        by_rules = self._separators_by_rules()
+        seams = [
+            self._seam(left, right, by_rules=between)
+            for (left, right), between in zip(pairwise(self.units), by_rules, strict=True)
+        ]
+        fills = tuple(
+            Fill(self._text(first, end, seams), log_prob, self._blank_at(first))
+            for first, end, log_prob in self.runs
+        )
+        lead, trail = self.compiled.spaces_around
+        if self.units and self.units[0].part is None:
+            lead = ""
+        if self.units and self.units[-1].part is None:
+            trail = ""
+        return Filled(text=lead + self._text(0, len(self.units), seams) + trail, fills=fills)
+
+    def _text(self, first: int, end: int, seams: Sequence[str]) -> str:
+        if first == end:
+            return ""
+        rest = (seams[number] + self.units[number + 1].text for number in range(first, end - 1))
+        return self.units[first].text + "".join(rest)
+
+    def _seam(self, left: _Unit, right: _Unit, *, by_rules: str) -> str:
+        if left.number is not None and right.number == left.number + 1:
+            separator = self.compiled.separator(left.number)
+            if separator is not None:
+                return separator
+        glued = (left.part is not None and left.part.glued_right) or (
+            right.part is not None and right.part.glued_left
+        )
+        return "" if glued else by_rules
+
+    def _separators_by_rules(self) -> list[str]:
+        """What the target's rules put between each unit and the next."""
+        words = [word for unit in self.units for word in unit.words]
+        joined = self.compiled.join(words)
+        places = located(words, joined)
+        ends = list(accumulate(len(unit.words) for unit in self.units))[:-1]
+        if places is None:  # the rules change some characters as they join
+            return [" "] * len(ends)
+        return [joined[places[end - 1][1] : places[end][0]] for end in ends]
+
+    def _blank_at(self, unit: int) -> int | None:
+        numbers = [one.number for one in self.units[:unit] if one.number is not None]
+        return self.compiled.blank_after(numbers[-1] if numbers else None)
+
+
+def located(words: Sequence[str], text: str) -> list[tuple[int, int]] | None:
+    """Where each word stands in a text, whatever its case; None if they aren't just the text's characters."""
+    places, cursor = [], 0
+    for word in words:
+        while cursor < len(text) and text[cursor].isspace():
+            cursor += 1
+        end = cursor + len(word)
+        if text[cursor:end].lower() != word.lower():
+            return None
+        places.append((cursor, end))
+        cursor = end
+    return places if not text[cursor:].strip() else None
+
+
+def _ends(matches: Sequence[re.Match[str]]) -> list[int]:
+    return [place for match in matches for place in match.span()]
+
+
+def _leading(text: str) -> str:
+    return text[: len(text) - len(text.lstrip())]
+
+
+def _trailing(text: str) -> str:
+    return text[len(text.rstrip()) :] if text.strip() else ""
+
+
+def canvas_text(given: CanvasText | str | Mapping[str, Any], *, where: str) -> CanvasText:
+    """From a canvas, its keys, or a template alone. where: what messages begin with."""
+    if isinstance(given, CanvasText):
+        return given
+    values = {"template": given} if isinstance(given, str) else given
+    return config.checked(CanvasText, values, origin=where)

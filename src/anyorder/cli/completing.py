@@ -1,0 +1,135 @@
+"""complete: write around what is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from anyorder.cli.input import stdin_lines
+from anyorder.cli.output import AS_JSON, print_json, print_line, results
+from anyorder.cli.writing import DEVICE, RUN, decode_option
+from anyorder.errors import UserError
+
+if TYPE_CHECKING:
+    from anyorder.generate import Completion
+
+Request = tuple[str, str | None, dict[str, Any]]  # what messages call it, its source and its canvas
+
+
+def complete(
+    run: RUN,
+    requests: Path | None = typer.Argument(
+        None,
+        help="JSONL, a source and a canvas a line; default: stdin, unless flags give a canvas.",
+        show_default=False,
+    ),
+    source: str | None = typer.Option(None, "--source", help="What to translate, describe, ..."),
+    template: str | None = typer.Option(
+        None, "--template", help="Text with blanks: ___, or ___{1,3} for one to three words."
+    ),
+    prefix: str | None = typer.Option(None, "--prefix", help="The target begins with it."),
+    suffix: str | None = typer.Option(None, "--suffix", help="The target ends with it."),
+    draft: str | None = typer.Option(None, "--draft", help="Text into which words may be inserted."),
+    must: list[str] | None = typer.Option(
+        None,
+        "--must",
+        help="A word or phrase that must appear, once for each; | between alternatives.",
+        show_default=False,
+    ),
+    in_order: bool = typer.Option(False, "--in-order", help="--must in the order given, not in any."),
+    forbid: list[str] | None = typer.Option(
+        None, "--forbid", help="A word that must not appear, once for each.", show_default=False
+    ),
+    search: Annotated[Literal["two-step", "joint", "sample"] | None, decode_option("search")] = None,
+    beam: Annotated[int | None, decode_option("beam")] = None,
+    n_best: Annotated[int | None, decode_option("n_best")] = None,
+    length_penalty: Annotated[float | None, decode_option("length_penalty")] = None,
+    max_length: Annotated[int | None, decode_option("max_length")] = None,
+    merge: Annotated[bool | None, decode_option("merge")] = None,
+    temperature: Annotated[float | None, decode_option("temperature")] = None,
+    top_k: Annotated[int | None, decode_option("top_k")] = None,
+    top_p: Annotated[float | None, decode_option("top_p")] = None,
+    seed: Annotated[int | None, decode_option("seed")] = None,
+    trace: bool = typer.Option(False, "--trace", help="Draw how each output was written."),
+    as_json: bool = AS_JSON,
+    device: str | None = DEVICE,
+) -> None:
+    """Write around what is given of the target: required words, blanks, a prefix, a draft.
+
+    Requests in JSONL have the same keys: {"source": "a dog", "must": ["Hund"], "forbid": ["Katze"]}.
+
+    Example: `anyorder complete runs/l2r --source "a dog runs" --template "ein ___ rennt"`
+    """
+    from anyorder.generate import Writer
+
+    canvas = {
+        key: value
+        for key, value in {
+            "template": template,
+            "prefix": prefix,
+            "suffix": suffix,
+            "draft": draft,
+            "must": must,
+            "in_order": in_order or None,
+            "forbid": forbid,
+        }.items()
+        if value is not None
+    }
+    asked = [("complete", source, canvas)] if canvas or source else list(_requests(requests))
+    if (canvas or source) and requests is not None:
+        raise UserError(f"{requests}: give a file of requests, or flags that make one, not both")
+    writer = Writer.load(run, device=device)
+    found = writer.complete(
+        [source or "" for _, source, _ in asked],
+        [canvas for _, _, canvas in asked],
+        names=[name for name, _, _ in asked],
+        search=search,
+        beam=beam,
+        n_best=n_best,
+        length_penalty=length_penalty,
+        max_length=max_length,
+        merge=merge,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
+    for (_, asked_source, _), outputs in zip(asked, found, strict=True):
+        _show(asked_source, outputs, as_json=as_json, trace=trace)
+
+
+def _show(source: str | None, outputs: list[Completion], *, as_json: bool, trace: bool) -> None:
+    if as_json:
+        print_json({"source": source, "hypotheses": [asdict(output) for output in outputs]})
+    elif trace and outputs:
+        from anyorder.trace import draw
+
+        for output in outputs:
+            results.print(draw(output.steps, f"{output.text}  ({output.score:.3f})"))
+    else:
+        # A blank source has no outputs, but a line of its own, so that answers stay in step with requests.
+        for text in [output.text for output in outputs] or [""]:
+            print_line(text)
+
+
+def _requests(path: Path | None) -> Iterator[Request]:
+    from anyorder.reading import read_lines
+
+    lines = enumerate(stdin_lines(), start=1) if path is None else read_lines(path)
+    for number, line in lines:
+        name = f"{path or 'stdin'}:{number}"
+        try:
+            values = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{name}: not valid JSON ({error.msg} at column {error.colno})") from None
+        if not isinstance(values, dict):
+            raise UserError(f'{name}: no JSON object; allowed: {{"source": ..., "must": [...], ...}}')
+        source = values.pop("source", None)
+        if not isinstance(source, str | None):
+            raise UserError(f"{name}: source = {json.dumps(source)[:40]}: must be a string")
+        yield name, source, values

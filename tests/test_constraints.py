@@ -1,0 +1,424 @@
+"""Decoding around what is given, in tokens."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pytest
+import torch
+from conftest import FIRST_WORD, Steps, next_step, random_sources, tiny_model
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from anyorder import config
+from anyorder.beam import Hypothesis
+from anyorder.canvas import CLOSED, Blank, Canvas, Way
+from anyorder.constraints import Rules, find_room
+from anyorder.decode import decode
+from anyorder.model import Indigo
+
+A, B, C = FIRST_WORD, FIRST_WORD + 1, FIRST_WORD + 2
+WORDS_END = torch.tensor([True] * (FIRST_WORD + 3))
+PIECES = WORDS_END.clone()
+PIECES[B] = False  # a word goes on after B: the only tokens that end one are A and C
+
+ALL = 170  # hypotheses, more than there are
+FULL_WIDTH = config.Decode(search="joint", beam=ALL, n_best=ALL, length_penalty=0)
+
+firsts = pytest.mark.parametrize("first", ["word", "position"])
+
+
+def completed(
+    model: Indigo,
+    canvas: Canvas,
+    settings: config.Decode,
+    *,
+    most: int,
+    ends_word: torch.Tensor = WORDS_END,
+    line: int = 0,
+) -> list[Hypothesis]:
+    """Of one source, which the line's number decides."""
+    source, mask = random_sources(lengths=[3], seed=line)
+    limits = torch.tensor([most])
+    rules = Rules.of([canvas], ends_word=ends_word, limits=limits)
+    return decode(model, source, mask, settings=settings, limits=limits, lines=[line], rules=rules)[0]
+
+
+# --- by brute force, for templates: a state is what stands in each blank ---
+
+
+@dataclass(frozen=True)
+class Template:
+    """Given tokens, and the blanks between them and around them: None where nothing may be written."""
+
+    tokens: tuple[int, ...]
+    blanks: tuple[Blank | None, ...]  # one more than tokens
+
+    @property
+    def canvas(self) -> Canvas:
+        numbers = [CLOSED if blank is None else 0 for blank in self.blanks]
+        opened = [place for place, blank in enumerate(self.blanks) if blank is not None]
+        for number, place in enumerate(opened):
+            numbers[place] = number
+        blanks = tuple(blank for blank in self.blanks if blank is not None)
+        return Canvas(
+            blanks=blanks, before=numbers[0], template=tuple(zip(self.tokens, numbers[1:], strict=True))
+        )
+
+    def gap(self, place: int, within: int, filled: tuple[tuple[int, ...], ...]) -> int:
+        """The number of a gap on the whole canvas, from where it is in its blank."""
+        return sum(len(fill) for fill in filled[:place]) + place + within
+
+
+def words_of(fill: Sequence[int], ends_word: torch.Tensor) -> list[list[int]]:
+    """Pieces that make up words; the last one may be unfinished."""
+    words: list[list[int]] = [[]]
+    for token in fill:
+        words[-1].append(token)
+        if ends_word[token]:
+            words.append([])
+    return words if words[-1] else words[:-1]
+
+
+def is_kept(template: Template, filled: tuple[tuple[int, ...], ...], ends_word: torch.Tensor) -> bool:
+    for place, (blank, fill) in enumerate(zip(template.blanks, filled, strict=True)):
+        if blank is None:
+            continue
+        words = len(words_of(fill, ends_word))
+        if words < blank.least or (blank.most is not None and words > blank.most):
+            return False
+        before_given = place < len(template.tokens)
+        if fill and before_given and not ends_word[fill[-1]]:
+            return False
+    return True
+
+
+def insertions(template: Template, filled: tuple[tuple[int, ...], ...]) -> Iterator[tuple[int, int, tuple]]:
+    """Every word and gap, and what stands in the blanks then."""
+    for place, blank in enumerate(template.blanks):
+        if blank is None:
+            continue
+        fill = filled[place]
+        for within, word in itertools.product(range(len(fill) + 1), (A, B, C)):
+            grown = (*fill[:within], word, *fill[within:])
+            yield word, template.gap(place, within, filled), (*filled[:place], grown, *filled[place + 1 :])
+
+
+class BruteForce:
+    """All ways to fill a template, with p of each: a choice is possible if it can still come out right."""
+
+    def __init__(self, model: Indigo, template: Template, ends_word: torch.Tensor, *, most: int) -> None:
+        source, mask = random_sources(lengths=[3], seed=0)
+        self.model, self.memory = model, model.encode(source, mask)
+        self.template, self.ends_word = template, ends_word
+        self.free_tokens = most - len(template.tokens)
+        self._reachable: dict[tuple, bool] = {}
+
+    def kept(self, filled: tuple) -> bool:
+        return is_kept(self.template, filled, self.ends_word)
+
+    def reachable(self, filled: tuple) -> bool:
+        written = sum(map(len, filled))
+        if filled not in self._reachable:
+            self._reachable[filled] = self.kept(filled) or (
+                written < self.free_tokens
+                and any(self.reachable(grown) for _, _, grown in insertions(self.template, filled))
+            )
+        return self._reachable[filled]
+
+    def paths(self) -> Iterator[tuple[Steps, float, bool]]:
+        """Steps, log p, and whether it ended rather than being cut off."""
+        given = tuple((token, number) for number, token in enumerate(self.template.tokens))
+        yield from self._paths(given, tuple(() for _ in self.template.blanks), 0.0)
+
+    def _paths(self, steps: Steps, filled: tuple, log_prob: float) -> Iterator[tuple[Steps, float, bool]]:
+        if sum(map(len, filled)) == self.free_tokens:
+            scores = self._scores(steps, filled)
+            if scores.get(None, -math.inf) > -math.inf:
+                yield steps, log_prob + scores[None], True
+            rest = 1 - math.exp(scores[None])
+            if rest > 1e-12:
+                yield steps, log_prob, False
+            return
+        scores = self._scores(steps, filled)
+        if None in scores:
+            yield steps, log_prob + scores[None], True
+        for word, gap, grown in insertions(self.template, filled):
+            if (word, gap) in scores:
+                yield from self._paths((*steps, (word, gap)), grown, log_prob + scores[word, gap])
+
+    def _scores(self, steps: Steps, filled: tuple) -> dict:
+        """log p of all possible choices, the first one's and the second one's both among the possible."""
+        following = next_step(self.model, self.memory, steps)
+        at_limit = sum(map(len, filled)) == self.free_tokens
+        possible = [
+            (word, gap)
+            for word, gap, grown in insertions(self.template, filled)
+            if not at_limit and self.reachable(grown)
+        ]
+        position_first = self.model.position_first
+        first_of = (lambda pair: pair[1]) if position_first else (lambda pair: pair[0])
+        firsts = {}
+        for word, gap in possible:
+            table = following.gap if position_first else following.word
+            firsts[first_of((word, gap))] = float(table[word - FIRST_WORD, gap])
+        if self.kept(filled):
+            firsts[None] = following.end
+        if (
+            at_limit
+        ):  # the beam may look beyond, so what is impossible there is not known: only the end counts
+            return {None: following.end}
+        total = _log_sum(firsts.values())
+        scores = {None: firsts[None] - total} if None in firsts else {}
+        for first in firsts.keys() - {None}:
+            pairs = [pair for pair in possible if first_of(pair) == first]
+            table = following.word if position_first else following.gap
+            seconds = {pair: float(table[pair[0] - FIRST_WORD, pair[1]]) for pair in pairs}
+            within = _log_sum(seconds.values())
+            for pair, score in seconds.items():
+                scores[pair] = firsts[first] - total + score - within
+        return scores
+
+
+def _log_sum(values: Iterable[float]) -> float:
+    return math.log(sum(math.exp(value) for value in values))
+
+
+TEMPLATES = {
+    "a prefix": Template((A, B), (None, None, Blank())),
+    "a suffix": Template((C,), (Blank(), None)),
+    "both": Template((A, C), (None, Blank(), None)),
+    "a draft": Template((A, C), (Blank(), Blank(), Blank())),
+    "at least two words": Template((A, C), (None, Blank(least=2), None)),
+    "at most one word": Template((A,), (Blank(most=1), Blank(least=1, most=1))),
+}
+
+
+@firsts
+@pytest.mark.parametrize("ends_word", [WORDS_END, PIECES], ids=["words", "pieces"])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_full_beam_finds_all_completions_with_their_probabilities(
+    name: str, ends_word: torch.Tensor, first: str
+) -> None:
+    """Below the longest length: there, what may come next is never asked."""
+    template, model = TEMPLATES[name], tiny_model(first=first)
+    if not ends_word.all() and name == "a prefix":
+        template = Template((B, A), template.blanks)  # the last piece of a given word ends it
+    opened = sum(blank is not None for blank in template.blanks)
+    most = len(template.tokens) + (3 if opened == 1 else 2)
+    expected = {
+        steps: log_prob
+        for steps, log_prob, ended in BruteForce(model, template, ends_word, most=most).paths()
+        if ended and len(steps) < most
+    }
+    found = {
+        steps_of(one): one.log_prob
+        for one in completed(model, template.canvas, FULL_WIDTH, most=most, ends_word=ends_word)
+        if one.finished and len(one.tokens) < most
+    }
+    assert found.keys() == expected.keys()
+    assert len(found) > 1
+    for steps, log_prob in expected.items():
+        assert found[steps] == pytest.approx(log_prob, abs=1e-9)
+
+
+def steps_of(hypothesis: Hypothesis) -> Steps:
+    """The word and the gap of each step, from where tokens stand in the end."""
+    written: list[int] = []
+    steps = []
+    for token, slot in zip(hypothesis.tokens, hypothesis.slots, strict=True):
+        steps.append((token, sum(other < slot for other in written)))
+        written.append(slot)
+    return tuple(steps)
+
+
+# --- laws ---
+
+blanks = st.builds(
+    lambda least, more: Blank(least=least, most=None if more is None else least + more),
+    st.integers(0, 2),
+    st.none() | st.integers(0, 2),
+)
+
+
+@st.composite
+def canvases(draw: st.DrawFn, *, pieces: bool = False) -> Canvas:
+    """Templates and items of whole words, with room for everything."""
+    whole = st.sampled_from([(A,), (C,), *([(B, A), (B, C)] if pieces else [(B,)])])
+    template: list[tuple[int, int]] = []
+    bounds: list[Blank] = []
+    before = 0
+    bounds.append(draw(blanks))
+    for word in draw(st.lists(whole, max_size=2)):
+        template += [(token, CLOSED) for token in word]
+        if draw(st.booleans()):
+            bounds.append(draw(blanks))
+            template[-1] = (template[-1][0], len(bounds) - 1)
+    items = []
+    for _ in range(draw(st.integers(0, 2))):
+        ways = []
+        for words in draw(st.lists(st.lists(whole, min_size=1, max_size=2), min_size=1, max_size=2)):
+            tokens = tuple(itertools.chain.from_iterable(words))
+            ends = set(itertools.accumulate(map(len, words)))
+            opens_inside = draw(st.booleans())
+            opens = tuple(opens_inside and number in ends for number in range(1, len(tokens) + 1))
+            ways.append(Way(tokens, opens, words=len(words)))
+        items.append(tuple(ways))
+    sizes = tuple(max(way.words for way in item) for item in items)
+    rooms = tuple(9 if blank.most is None else blank.most for blank in bounds)
+    if not find_room(rooms, sizes):
+        bounds = [Blank(least=blank.least) for blank in bounds]
+    return Canvas(blanks=tuple(bounds), before=before, template=tuple(template), items=tuple(items))
+
+
+@firsts
+@settings(max_examples=12)
+@given(canvas=canvases(pieces=True), seed=st.integers(0, 50))
+def test_completions_are_as_likely_as_one(first: str, canvas: Canvas, seed: int) -> None:
+    """p of all that ends and of all that is cut off adds up to one: nothing gets stuck, nothing is lost."""
+    model = tiny_model(first=first, seed=seed, words=3)
+    most = canvas.least_tokens + 1
+    free = 1 + sum(blank.least for blank in canvas.blanks)
+    paths = math.prod(2 * (2 + len(canvas.template)) for _ in canvas.items) * (3 * (most + 1)) ** free
+    assume(paths <= 600)
+    wide = FULL_WIDTH.model_copy(update={"beam": 600, "n_best": 600})
+    found = completed(model, canvas, wide, most=most, ends_word=PIECES)
+    total = sum(math.exp(one.log_prob) for one in found if len(one.tokens) < most)
+    # At the longest length a hypothesis counts as cut, unless its end is among the best: count each once.
+    longest = {(one.tokens, one.slots): one for one in found if len(one.tokens) == most}
+    for one in longest.values():
+        end = 0.0
+        if one.finished:
+            end = one.gap_scores[-1] if first == "position" else one.word_scores[-1]
+        total += math.exp(one.log_prob - end)
+    assert total == pytest.approx(1.0, abs=1e-6)
+
+
+SEARCHES = {
+    "greedy": config.Decode(),
+    "beam": config.Decode(beam=3, n_best=3),
+    "joint": config.Decode(search="joint", beam=3, n_best=3),
+    "sample": config.Decode(search="sample", n_best=3),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@firsts
+@settings(max_examples=15)
+@given(canvas=canvases(pieces=True), seed=st.integers(0, 50))
+def test_every_search_keeps_to_every_canvas(search: str, first: str, canvas: Canvas, seed: int) -> None:
+    model = tiny_model(first=first, seed=seed, words=3, marks_given=bool(seed % 2))
+    most = canvas.least_tokens + 2
+    found = completed(model, canvas, SEARCHES[search], most=most, ends_word=PIECES, line=seed)
+    assert found
+    for one in found:
+        assert_keeps(one, canvas)
+
+
+def assert_keeps(one: Hypothesis, canvas: Canvas) -> None:
+    """By regular means: what stands between the given tokens, as lists."""
+    given_slots = one.slots[: one.given]
+    template_slots = given_slots[: len(canvas.template)]
+    assert one.tokens[: len(canvas.template)] == tuple(token for token, _ in canvas.template)
+    assert list(template_slots) == sorted(template_slots)
+    # Items: each in one of its ways, whole where it is closed.
+    waiting = list(range(len(canvas.template), one.given))
+    item_steps: list[list[int]] = []
+    items = list(canvas.items)
+    while waiting:
+        for number, way in [(number, way) for number, item in enumerate(items) for way in item]:
+            steps = waiting[: len(way.tokens)]
+            if tuple(one.tokens[step] for step in steps) != way.tokens:
+                continue
+            slots = [one.slots[step] for step in steps]
+            whole = all(
+                after == before + 1 or opens
+                for before, after, opens in zip(slots, slots[1:], way.opens, strict=False)
+            )
+            if whole and slots == sorted(slots):
+                del items[number]
+                item_steps.append(steps)
+                del waiting[: len(steps)]
+                break
+        else:
+            raise AssertionError("given tokens that make up no item")
+    assert not items
+    # Blanks: what stands in each, between template tokens.
+    sentence = one.sentence
+    given_set = set(given_slots)
+    borders = [0, *template_slots, len(sentence) + 1]
+    regions = [canvas.before, *(blank for _, blank in canvas.template)]
+    words_by_blank = dict.fromkeys(range(len(canvas.blanks)), 0)
+    for (left, right), blank in zip(itertools.pairwise(borders), regions, strict=True):
+        inside = list(range(left + 1, right))
+        if blank == CLOSED:
+            assert not inside
+            continue
+        words = words_of([sentence[slot - 1] for slot in inside], PIECES)
+        words_by_blank[blank] += len(words)
+        for slot in inside:  # no piece is glued onto a given word
+            goes_on = not PIECES[sentence[slot - 1]]
+            if goes_on and slot not in given_set and slot < len(sentence):
+                assert slot + 1 not in given_set
+    for number, blank in enumerate(canvas.blanks):
+        assert words_by_blank[number] >= blank.least
+        assert blank.most is None or words_by_blank[number] <= blank.most
+
+
+@firsts
+@pytest.mark.parametrize("search", SEARCHES)
+def test_an_empty_canvas_changes_nothing(search: str, first: str) -> None:
+    model = tiny_model(first=first)
+    source, mask = random_sources(lengths=[3, 2, 4], seed=5)
+    limits = torch.tensor([6, 5, 7])
+    free = decode(model, source, mask, settings=SEARCHES[search], limits=limits)
+    rules = Rules.of([Canvas()] * 3, ends_word=PIECES, limits=limits)
+    assert decode(model, source, mask, settings=SEARCHES[search], limits=limits, rules=rules) == free
+    # Nor does it when others have something to keep to.
+    rules = Rules.of([Canvas(), TEMPLATES["both"].canvas, Canvas()], ends_word=PIECES, limits=limits)
+    mixed = decode(model, source, mask, settings=SEARCHES[search], limits=limits, rules=rules)
+    for line in (0, 2):
+        for one, other in zip(mixed[line], free[line], strict=True):
+            assert (one.tokens, one.slots) == (other.tokens, other.slots)
+            assert one.log_prob == pytest.approx(other.log_prob, abs=1e-12)
+
+
+@firsts
+@pytest.mark.parametrize("search", SEARCHES)
+def test_forbidden_tokens_never_follow_each_other(search: str, first: str) -> None:
+    for seed in range(10):
+        model = tiny_model(first=first, seed=seed)
+        canvas = Canvas(blanks=(Blank(least=3),), forbidden=((A,), (B, C)))
+        for one in completed(model, canvas, SEARCHES[search], most=5, ends_word=PIECES, line=seed):
+            assert A not in one.sentence
+            assert (B, C) not in itertools.pairwise(one.sentence)
+
+
+def test_given_words_cost_nothing_and_their_free_places_what_the_gaps_do() -> None:
+    model = tiny_model()
+    canvas = Canvas(items=((Way((A,), (True,), words=1),), (Way((C,), (True,), words=1),)))
+    (best,) = completed(model, canvas, config.Decode(), most=4)
+    assert best.given == 2
+    assert best.word_scores[:2] == (0.0, 0.0)
+    assert best.gap_scores[0] == 0.0  # an empty canvas has one gap
+    source, mask = random_sources(lengths=[3], seed=0)
+    following = next_step(model, model.encode(source, mask), ((A, 0),))
+    assert best.gap_scores[1] == pytest.approx(float(following.gap[C - FIRST_WORD].max()), abs=1e-9)
+
+
+@given(
+    rooms=st.lists(st.integers(0, 5), max_size=4).map(tuple),
+    sizes=st.lists(st.integers(1, 4), max_size=4).map(tuple),
+)
+def test_room_is_found_where_there_is_some(rooms: tuple[int, ...], sizes: tuple[int, ...]) -> None:
+    def fits(choice: tuple[int, ...]) -> bool:
+        return all(
+            sum(size for size, chosen in zip(sizes, choice, strict=True) if chosen == blank) <= room
+            for blank, room in enumerate(rooms)
+        )
+
+    choices = itertools.product(range(len(rooms)), repeat=len(sizes))
+    assert find_room(rooms, sizes) == any(fits(choice) for choice in choices)

@@ -1,0 +1,152 @@
+"""Examples that start from some of their words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import random_examples, tiny_model
+from corpora import last_weights, learn, write_corpus
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anyorder import config
+from anyorder.batch import collate
+from anyorder.errors import UserError
+from anyorder.loss import batch_loss, score_steps
+from anyorder.starts import NOTHING, Start, draw_start, started
+
+ALWAYS = config.Canvas(share=1.0)
+ONLY_SHUFFLED = config.Canvas(share=1.0, shuffled=1.0)
+IN_READING_ORDER = config.Canvas(share=1.0, shuffled=0.0)
+
+word_pieces = st.lists(st.integers(1, 4), min_size=1, max_size=12)
+seeds = st.integers(0, 10_000)
+
+
+def whole_words(slots: Sequence[int], pieces: Sequence[int]) -> list[int]:
+    """Which words the slots make up, in their order; fails where a word is torn."""
+    ends = np.cumsum(pieces)
+    words = []
+    waiting = list(slots)
+    while waiting:
+        word = int(np.searchsorted(ends, waiting[0]))
+        expected = list(range(int(ends[word]) - pieces[word] + 1, int(ends[word]) + 1))
+        assert waiting[: pieces[word]] == expected
+        words.append(word)
+        del waiting[: pieces[word]]
+    return words
+
+
+@given(pieces=word_pieces, seed=seeds)
+def test_whole_words_are_given_each_once(pieces: list[int], seed: int) -> None:
+    start = draw_start(pieces, ALWAYS, generator=np.random.default_rng(seed))
+    words = whole_words(start.slots, pieces)
+    assert len(set(words)) == len(words)
+    assert start.shuffled or words == sorted(words)
+
+
+def test_everything_between_nothing_and_all_is_given_scattered_or_in_runs() -> None:
+    chance = np.random.default_rng(0)
+    starts = [draw_start([1] * 4, ALWAYS, generator=chance).slots for _ in range(2000)]
+    subsets = {frozenset(slots) for slots in starts}
+    assert len(subsets) == 2**4
+    assert any(list(slots) != sorted(slots) for slots in starts)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_so_many_examples_start_from_words(share: float) -> None:
+    chance = np.random.default_rng(0)
+    settings = config.Canvas(share=share)
+    # A start may be drawn and give nothing all the same: a sentence of many words makes that rare.
+    starts = [draw_start([1] * 200, settings, generator=chance) for _ in range(1000)]
+    assert sum(start != NOTHING for start in starts) / 1000 == pytest.approx(share, abs=0.05)
+
+
+def test_what_is_given_comes_first_and_the_rest_as_before() -> None:
+    batch = collate(random_examples(lengths=[5, 3, 2], seed=1))
+    order = batch.order.tolist()
+    starts = [Start((4, 1), shuffled=True), NOTHING, Start((1, 2))]
+    after = started(batch, starts, ALWAYS)
+    assert after.order[0].tolist() == [4, 1, *(slot for slot in order[0] if slot not in (4, 1))]
+    assert after.order[1].tolist() == order[1]
+    assert after.order[2].tolist() == [1, 2, 0, 0, 0]
+    assert torch.equal(after.targets, batch.targets)
+    assert after.given_words.tolist() == [2, 0, 2]
+    assert after.given_gaps.tolist() == [0, 0, 2]
+    assert started(batch, starts, config.Canvas(places=False)).given_gaps.tolist() == [2, 0, 2]
+
+
+def test_each_order_of_a_pair_starts_from_the_same_words() -> None:
+    batch = collate(random_examples(lengths=[3, 2], seed=1))
+    orders = torch.tensor([[[1, 2, 3], [3, 2, 1]], [[1, 2, 0], [2, 1, 0]]])
+    both = batch.reordered(orders, torch.full((2, 2), 0.5))
+    after = started(both, [Start((2,)), Start((2,))], ALWAYS)
+    assert after.order.tolist() == [[2, 1, 3], [2, 3, 1], [2, 1, 0], [2, 1, 0]]
+    assert torch.equal(after.weights, both.weights)
+
+
+@pytest.mark.parametrize("first", ["word", "position"])
+@pytest.mark.parametrize("places", [True, False])
+def test_given_steps_have_no_loss_and_all_others_the_loss_of_that_order(first: str, places: bool) -> None:
+    """By the scores of the same orders with nothing given, summed step by step."""
+    model = tiny_model(first=first)
+    batch = collate(random_examples(lengths=[4, 3, 5], seed=2))
+    starts = [Start((3, 1), shuffled=True), NOTHING, Start((1, 2, 5))]
+    after = started(batch, starts, config.Canvas(places=places))
+    as_learned = batch.reordered(after.order[:, None], torch.ones(3, 1))
+    scores = score_steps(model, model.encode(batch.source, batch.source_mask), as_learned)
+    word = gap = 0.0
+    for row, start in enumerate(starts):
+        word -= float(scores.word[row, len(start.slots) :].sum())
+        gap_from = 0 if start.shuffled and places else len(start.slots)
+        gap -= float(scores.gap[row, gap_from:].sum())
+    loss = batch_loss(model, after)
+    assert float(loss.word) == pytest.approx(word)
+    assert float(loss.gap) == pytest.approx(gap)
+    steps = 4 + 3 + 5 + (3 if first == "word" else 0)
+    assert loss.words == steps - 5
+
+
+def test_only_given_tokens_are_marked() -> None:
+    plain = tiny_model()
+    marking = tiny_model(marks_given=True)
+    marking.load_state_dict(plain.state_dict(), strict=False)
+    with torch.no_grad():
+        marking.given_mark.normal_()
+    batch = collate(random_examples(lengths=[4, 4], seed=2))
+    memory = plain.encode(batch.source, batch.source_mask)
+    before = score_steps(plain, memory, batch)
+    after = score_steps(marking, memory, started(batch, [NOTHING, Start((2,))], ALWAYS))
+    torch.testing.assert_close(after.word[0], before.word[0])
+    assert not torch.allclose(after.word[1, 1:], before.word[1, 1:])
+
+
+# --- training ---
+
+
+def test_no_share_is_the_same_training_bit_for_bit(tmp_path: Path) -> None:
+    recipe = write_corpus(tmp_path)
+    learn(recipe, tmp_path / "plain", "train.steps=4")
+    learn(recipe, tmp_path / "none", "train.steps=4", "canvas.share=0", "canvas.shuffled=1")
+    assert last_weights(tmp_path / "plain") == last_weights(tmp_path / "none")
+
+
+@pytest.mark.parametrize("order", ["l2r", "rnd", "sao"])
+def test_a_run_that_was_stopped_starts_from_the_same_words(order: str, tmp_path: Path) -> None:
+    recipe = write_corpus(tmp_path)
+    how = [f"order.name={order}", "canvas.share=0.7", "search.bootstrap_steps=2", "search.beam=2"]
+    learn(recipe, tmp_path / "whole", *how, "train.steps=8")
+    learn(recipe, tmp_path / "halves", *how, "train.steps=4")
+    learn(recipe, tmp_path / "halves", *how, "train.steps=8", resume=True)
+    assert last_weights(tmp_path / "whole") == last_weights(tmp_path / "halves")
+
+
+@pytest.mark.parametrize("kind", ["transformer", "insertion"])
+def test_only_indigo_learns_from_canvases(kind: str, tmp_path: Path) -> None:
+    recipe = write_corpus(tmp_path)
+    with pytest.raises(UserError, match=r"canvas.share = 0.5: must be 0 for model.kind"):
+        learn(recipe, tmp_path / "run", f"model.kind={kind}", "canvas.share=0.5")
