@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 # What everything stands on (ground, data, network and search) is to be covered by tests.
 CORE := errors files config words tokens insertion replay order_statistics metrics/* orders own_order syntax reading cache \
 	corpus batch layers heads encoder_decoder model left_to_right loss insertion_model insertion_loss beam decode \
-	insertion_decode families adaptive guided scoring
+	insertion_decode families adaptive guided scoring starts canvas constraints restriction canvas_text filling
 
 .PHONY: demo test check slow clean
 
