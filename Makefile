@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
 # What everything stands on (ground, data, network and search) is to be covered by tests.
-CORE := durations errors files config words tokens insertion replay order_statistics metrics/* orders own_order syntax grids photos reading references cache \
-	corpus batch layers heads efficientnet encoder_decoder model left_to_right loss insertion_model insertion_loss beam decode \
-	insertion_decode families adaptive guided scoring
+CORE := durations errors files config words tokens insertion replay order_statistics metrics/* orders own_order syntax grids \
+	photos paired hiding reading references cache corpus batch starts layers heads copying efficientnet encoder_decoder model \
+	left_to_right loss insertion_model insertion_loss beam canvas constraints restriction decode insertion_decode families \
+	adaptive guided scoring canvas_text filling
 
 .PHONY: demo test check slow clean
 

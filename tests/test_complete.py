@@ -14,13 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyorder import config
-from anyorder.canvas_text import CanvasText, CompiledCanvas, located
+from anyorder.beam import Hypothesis
+from anyorder.canvas_text import CanvasText, CompiledCanvas
 from anyorder.checkpoint import Trained
 from anyorder.encoder_decoder import Shape
 from anyorder.errors import UserError
+from anyorder.filling import filled
 from anyorder.generate import Completion, Writer
 from anyorder.model import Indigo
 from anyorder.tokens import Tokenizer
+from anyorder.words import located
 
 GERMAN = [
     "Ein Hund rennt am Strand entlang.",
@@ -200,13 +203,11 @@ def test_seams_follow_the_targets_rules() -> None:
         before + 1,
         len(given_tokens) + 2,
     ]
-    from anyorder.beam import Hypothesis
-
     zeros = (0.0,) * len(tokens)
     hypothesis = Hypothesis(
         tuple(tokens), tuple(slots), zeros, zeros, True, 0.0, 0.0, len(tokens), given=len(given_tokens)
     )
-    assert compiled.filled(hypothesis).text == "Ein Hund, rennt."
+    assert filled(compiled, hypothesis).text == "Ein Hund, rennt."
 
 
 @given(st.text(alphabet="ab. \t", max_size=12))

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from anyorder import config
 from anyorder.batch import collate
 from anyorder.errors import UserError
+from anyorder.generate import Writer
 from anyorder.loss import batch_loss, score_steps
 from anyorder.starts import NOTHING, Start, draw_start, started
 
 ALWAYS = config.Canvas(share=1.0)
-ONLY_SHUFFLED = config.Canvas(share=1.0, shuffled=1.0)
-IN_READING_ORDER = config.Canvas(share=1.0, shuffled=0.0)
+RUNS = ("plain", "canvas")
 
 word_pieces = st.lists(st.integers(1, 4), min_size=1, max_size=12)
 seeds = st.integers(0, 10_000)
@@ -98,7 +98,8 @@ def test_given_steps_have_no_loss_and_all_others_the_loss_of_that_order(first: s
     starts = [Start((3, 1), shuffled=True), NOTHING, Start((1, 2, 5))]
     after = started(batch, starts, config.Canvas(places=places))
     as_learned = batch.reordered(after.order[:, None], torch.ones(3, 1))
-    scores = score_steps(model, model.encode(batch.source, batch.source_mask), as_learned)
+    with torch.no_grad():
+        scores = score_steps(model, model.encode(batch.source, batch.source_mask), as_learned)
     word = gap = 0.0
     for row, start in enumerate(starts):
         word -= float(scores.word[row, len(start.slots) :].sum())
@@ -143,6 +144,17 @@ def test_a_run_that_was_stopped_starts_from_the_same_words(order: str, tmp_path:
     learn(recipe, tmp_path / "halves", *how, "train.steps=4")
     learn(recipe, tmp_path / "halves", *how, "train.steps=8", resume=True)
     assert last_weights(tmp_path / "whole") == last_weights(tmp_path / "halves")
+
+
+def test_a_run_without_canvases_can_be_gone_on_with(tmp_path: Path) -> None:
+    recipe = write_corpus(tmp_path)
+    learn(recipe, tmp_path / "plain", "train.steps=4")
+    frozen = ["canvas.share=1", f"train.init={tmp_path / 'plain'}", "train.steps=1", "train.lr=1e-12"]
+    learn(recipe, tmp_path / "canvas", *frozen)
+    plain, marking = (dict(Writer.load(tmp_path / run).trained.model.named_parameters()) for run in RUNS)
+    assert marking.keys() - plain.keys() == {"given_mark"}
+    for name, weights in plain.items():
+        torch.testing.assert_close(marking[name], weights)
 
 
 @pytest.mark.parametrize("kind", ["transformer", "insertion"])

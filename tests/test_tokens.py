@@ -66,6 +66,17 @@ def test_any_ids_can_be_read(ids: list[int]) -> None:
     PIECES.decode(ids)
 
 
+@given(st.text(alphabet="abc", min_size=1, max_size=6), st.sampled_from([PIECES, WORDS]))
+def test_every_spelling_of_a_word_reads_as_the_word(word: str, tokenizer: Tokenizer) -> None:
+    spellings = tokenizer.spellings(word)
+    assert len(set(spellings)) == len(spellings)
+    for spelling in spellings:
+        assert tokenizer.words(spelling) == [word]
+        assert [tokenizer.ends_word(token) for token in spelling] == [False] * (len(spelling) - 1) + [True]
+    own = tuple(tokenizer.encode(word, "target").ids)
+    assert UNK in own or own in spellings
+
+
 @given(st.lists(lines, max_size=5))
 def test_many_lines_at_once_are_the_same_lines(several: list[str]) -> None:
     assert PIECES.encode_all(several, "source") == [PIECES.encode(line, "source") for line in several]

@@ -52,17 +52,12 @@ class Canvas:
         given = len(self.template) + sum(max(len(way.tokens) for way in item) for item in self.items)
         return given + sum(blank.least for blank in self.blanks)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether everything is allowed."""
-        return self == Canvas()
-
 
 @dataclass(frozen=True)
 class Script:
     """The given tokens of all sentences of a batch, as a graph: a node says what may be written next."""
 
-    token: Tensor  # (N, A), -1 where there are fewer ways to go on
+    token: Tensor  # (N, A), the first one again where there are fewer ways to go on
     successor: Tensor  # (N, A)
     right: Tensor  # (N, A), the blank right of what is written: a number, CLOSED or OWN_BLANK
     anywhere: Tensor  # (N,), bool: it may go into any open gap, not only right of the newest token
@@ -79,16 +74,16 @@ class Script:
         first = [_add_script(nodes, canvas) for canvas in canvases]
         most = max(1, *(len(node.ways) for node in nodes))
 
-        def padded(rows: list[list[int]], value: int) -> Tensor:
-            return torch.tensor([row + [value] * (most - len(row)) for row in rows], device=device)
+        def padded(rows: list[list[int]]) -> Tensor:
+            return torch.tensor([row + (row[:1] or [0]) * (most - len(row)) for row in rows], device=device)
 
         def each(values: Sequence[int | bool]) -> Tensor:
             return torch.tensor(values, device=device)
 
         return cls(
-            token=padded([list(node.ways) for node in nodes], -1),
-            successor=padded([[way.successor for way in node.ways.values()] for node in nodes], DONE),
-            right=padded([[way.right for way in node.ways.values()] for node in nodes], CLOSED),
+            token=padded([list(node.ways) for node in nodes]),
+            successor=padded([[way.successor for way in node.ways.values()] for node in nodes]),
+            right=padded([[way.right for way in node.ways.values()] for node in nodes]),
             anywhere=each([node.anywhere for node in nodes]),
             of_item=each([node.of_item for node in nodes]),
             tokens_left=each([node.tokens_left for node in nodes]),
@@ -143,7 +138,10 @@ def _add_item(nodes: list[_Node], ways: Sequence[Way], *, following: int, later:
     shortest = [
         way
         for way in ways
-        if not any(way != other and way.tokens[: len(other.tokens)] == other.tokens for other in ways)
+        if not any(
+            len(other.tokens) < len(way.tokens) and way.tokens[: len(other.tokens)] == other.tokens
+            for other in ways
+        )
     ]
     after = nodes[following].tokens_left
     root = len(nodes)

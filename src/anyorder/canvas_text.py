@@ -1,7 +1,6 @@
 """What a person gives of a target: text with blanks, required and forbidden words.
 
-Here text becomes the canvas that a search keeps to, and what was written becomes text again. What a person
-gave comes back as it was, to the last byte; only the seams beside what was written follow the target's rules.
+Here text becomes the canvas that a search keeps to; `filling` makes text of what was written.
 """
 
 from __future__ import annotations
@@ -9,18 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from anyorder import config
-from anyorder.beam import Hypothesis
 from anyorder.canvas import CLOSED, Blank, Canvas, Way
 from anyorder.constraints import UNLIMITED, find_room
 from anyorder.errors import UserError
 from anyorder.tokens import Tokenizer
-from anyorder.words import splitter
+from anyorder.words import located, splitter
 
 BLANK = re.compile(r"_{3,}(?:\{(?P<least>\d*)(?P<comma>,?)(?P<most>\d*)\})?")
 ALTERNATIVE = "|"
@@ -71,23 +69,6 @@ class Given:
     words: tuple[str, ...]  # as the target's rules split it
     glued_left: bool = False  # no space was given between it and a blank beside it
     glued_right: bool = False
-
-
-@dataclass(frozen=True)
-class Fill:
-    """What was written between given words."""
-
-    text: str
-    log_prob: float  # of its words and gaps, among what the canvas left possible
-    blank: int | None  # which blank of a template or beside a prefix or suffix, counted from 1
-
-
-@dataclass(frozen=True)
-class Filled:
-    """A whole target."""
-
-    text: str
-    fills: tuple[Fill, ...]
 
 
 @dataclass(frozen=True)
@@ -215,7 +196,7 @@ class CompiledCanvas:
 
     def _way(self, phrase: str, must: str) -> CompiledWay:
         texts = [part.strip() for part in re.split(r"_{3,}", phrase)]
-        if not all(texts) or BLANK.search(phrase.replace("___", "")):
+        if not all(texts) or re.search(r"_{3,}\{", phrase):
             raise self.refusal(f"must = {must!r}: a blank must stand between words, without bounds")
         parts = tuple(self._given(text) for text in texts)
         encoded = [self._encode(part) for part in parts]
@@ -252,11 +233,7 @@ class CompiledCanvas:
         """An error about this canvas."""
         return UserError(f"{self._where}: {text}")
 
-    # --- from tokens to text ---
-
-    def filled(self, hypothesis: Hypothesis) -> Filled:
-        """The text of what was written, with what was given as it was."""
-        return _Assembly(self, hypothesis).filled()
+    # --- what the way back to text needs ---
 
     def parts_written(self, tokens: Sequence[int]) -> Iterator[tuple[Given, int, int | None]]:
         """The given parts in the order written: each with its number of tokens, and its number in the frame.
@@ -300,117 +277,6 @@ class CompiledCanvas:
     def words(self, tokens: Sequence[int]) -> list[str]:
         """That these tokens spell."""
         return self._tokenizer.words(tokens)
-
-
-@dataclass(frozen=True)
-class _Unit:
-    """A given part, or one word that was written."""
-
-    text: str
-    words: tuple[str, ...]
-    part: Given | None
-    number: int | None  # of a part of the frame
-
-
-class _Assembly:
-    """One hypothesis on its way to text."""
-
-    def __init__(self, compiled: CompiledCanvas, hypothesis: Hypothesis) -> None:
-        self.compiled = compiled
-        owners: dict[int, tuple[Given, int | None]] = {}  # by slot, of the first token of each given part
-        given: set[int] = set()
-        begin = 0
-        for part, size, number in compiled.parts_written(hypothesis.tokens[: hypothesis.given]):
-            owners[hypothesis.slots[begin]] = (part, number)
-            given.update(hypothesis.slots[begin : begin + size])
-            begin += size
-        scores = {
-            slot: word + gap
-            for slot, word, gap in zip(
-                hypothesis.slots, hypothesis.word_scores, hypothesis.gap_scores, strict=False
-            )
-        }
-        self.units: list[_Unit] = []
-        self.runs: list[tuple[int, int, float]] = []  # first and last unit + 1 of what was written, and log p
-        run: list[int] = []
-        sentence = hypothesis.sentence
-        for slot in range(1, len(sentence) + 2):
-            if slot in given or slot == len(sentence) + 1:
-                self._add_run([sentence[one - 1] for one in run], sum(scores[one] for one in run))
-                run = []
-                if slot in owners:
-                    part, number = owners[slot]
-                    self.units.append(_Unit(part.text, part.words, part, number))
-            else:
-                run.append(slot)
-
-    def _add_run(self, tokens: list[int], log_prob: float) -> None:
-        if not tokens:
-            return
-        first = len(self.units)
-        self.units += [_Unit(word, (word,), None, None) for word in self.compiled.words(tokens)]
-        self.runs.append((first, len(self.units), log_prob))
-
-    def filled(self) -> Filled:
-        by_rules = self._separators_by_rules()
-        seams = [
-            self._seam(left, right, by_rules=between)
-            for (left, right), between in zip(pairwise(self.units), by_rules, strict=True)
-        ]
-        fills = tuple(
-            Fill(self._text(first, end, seams), log_prob, self._blank_at(first))
-            for first, end, log_prob in self.runs
-        )
-        lead, trail = self.compiled.spaces_around
-        if self.units and self.units[0].part is None:
-            lead = ""
-        if self.units and self.units[-1].part is None:
-            trail = ""
-        return Filled(text=lead + self._text(0, len(self.units), seams) + trail, fills=fills)
-
-    def _text(self, first: int, end: int, seams: Sequence[str]) -> str:
-        if first == end:
-            return ""
-        rest = (seams[number] + self.units[number + 1].text for number in range(first, end - 1))
-        return self.units[first].text + "".join(rest)
-
-    def _seam(self, left: _Unit, right: _Unit, *, by_rules: str) -> str:
-        if left.number is not None and right.number == left.number + 1:
-            separator = self.compiled.separator(left.number)
-            if separator is not None:
-                return separator
-        glued = (left.part is not None and left.part.glued_right) or (
-            right.part is not None and right.part.glued_left
-        )
-        return "" if glued else by_rules
-
-    def _separators_by_rules(self) -> list[str]:
-        """What the target's rules put between each unit and the next."""
-        words = [word for unit in self.units for word in unit.words]
-        joined = self.compiled.join(words)
-        places = located(words, joined)
-        ends = list(accumulate(len(unit.words) for unit in self.units))[:-1]
-        if places is None:  # the rules change some characters as they join
-            return [" "] * len(ends)
-        return [joined[places[end - 1][1] : places[end][0]] for end in ends]
-
-    def _blank_at(self, unit: int) -> int | None:
-        numbers = [one.number for one in self.units[:unit] if one.number is not None]
-        return self.compiled.blank_after(numbers[-1] if numbers else None)
-
-
-def located(words: Sequence[str], text: str) -> list[tuple[int, int]] | None:
-    """Where each word stands in a text, whatever its case; None if they aren't just the text's characters."""
-    places, cursor = [], 0
-    for word in words:
-        while cursor < len(text) and text[cursor].isspace():
-            cursor += 1
-        end = cursor + len(word)
-        if text[cursor:end].lower() != word.lower():
-            return None
-        places.append((cursor, end))
-        cursor = end
-    return places if not text[cursor:].strip() else None
 
 
 def _ends(matches: Sequence[re.Match[str]]) -> list[int]:

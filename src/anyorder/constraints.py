@@ -1,9 +1,7 @@
 """What hypotheses may still do, so that whatever they end as keeps to their canvases.
 
-A choice that would break a canvas has no probability, and the others share it: each step is a distribution
-over what is possible there, so p of all completions adds up to one, and no ranking depends on what can't be
-written. The masks look ahead far enough that no hypothesis ever gets stuck: the end is barred while words are
-missing or a word is left unfinished beside a given one, and so is all that leaves too few tokens to mend it.
+This looks ahead far enough that no hypothesis ever gets stuck: the end is barred while words are missing or a
+word is left unfinished beside a given one, and so is all that leaves too few tokens to mend it.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from anyorder.beam import DEAD, Beam
+from anyorder.beam import Beam
 from anyorder.canvas import CLOSED, DONE, OWN_BLANK, Blank, Canvas, Script
 from anyorder.insertion import canvas as read_order
 
@@ -119,7 +117,7 @@ class Constraints:
         return self.node != DONE
 
     def scripted_words(self) -> Tensor:
-        """What may come next by the script, (S, K, A) ids, -1 for none."""
+        """What may come next by the script, (S, K, A) ids; anything for whoever has none."""
         return self.rules.script.token[self.node]
 
     def grow(self, beam: Beam, *, parent: Tensor, word: Tensor, gap: Tensor) -> Constraints:
@@ -256,15 +254,21 @@ class Constraints:
         return barred
 
     def barred_pieces(self, beam: Beam) -> dict[int, Tensor]:
-        """By token, the gaps in which it would complete a forbidden word of several tokens: (S, K, G)."""
+        """By token, the gaps in which it would complete a forbidden word of several tokens: (S, K, G).
+
+        What the script says is written all the same: given words are none that are forbidden.
+        """
         barred: dict[int, Tensor] = {}
+        free = ~self.scripted[..., None]
         read = beam.words.gather(2, read_order(beam.places))  # (S, K, n)
         for row, sentence in enumerate(self.sentences.tolist()):
             for tokens in self.rules.forbidden[sentence]:
                 if len(tokens) == 1:
                     continue
                 for number, token in enumerate(tokens):
-                    found = _between(read[row], before=tokens[:number], after=tokens[number + 1 :])
+                    found = free[row] & _between(
+                        read[row], before=tokens[:number], after=tokens[number + 1 :]
+                    )
                     if bool(found.any()):
                         shape = (*read.shape[:2], read.shape[2] - 1)
                         gaps = barred.setdefault(
@@ -324,106 +328,6 @@ def _between(read: Tensor, *, before: Sequence[int], after: Sequence[int]) -> Te
     for distance, token in enumerate(after, start=1):
         found &= torch.nn.functional.pad(read == token, (0, distance))[:, distance : distance + gaps]
     return found
-
-
-@dataclass(frozen=True)
-class Restriction:
-    """The next step's choices, of which only those that keep to the canvas stay possible."""
-
-    constraints: Constraints
-    beam: Beam
-    first_word: int  # the id of the first word that is scored
-    position_first: bool
-
-    @cached_property
-    def openings(self) -> Openings:
-        """Where every hypothesis may write."""
-        return self.constraints.openings(self.beam)
-
-    @cached_property
-    def barred_pieces(self) -> dict[int, Tensor]:
-        """Gaps by token, (S, K, G)."""
-        return self.constraints.barred_pieces(self.beam)
-
-    def first(self, scores: Tensor) -> Tensor:
-        """log p of first choices, END the first of them. scores: (S, K, F)."""
-        if self.position_first:
-            openings = self.openings
-            return renormalised(
-                scores, torch.cat([~openings.end[..., None], ~(openings.whole | openings.begun)], dim=2)
-            )
-        return renormalised(scores, self._barred_first_words(scores))
-
-    def second(self, scores: Tensor, first: Tensor) -> Tensor:
-        """log p of second choices after these first ones. scores: (S, K, C, M); first: (S, K, C)."""
-        if self.position_first:
-            return renormalised(scores, self._barred_second_words((first - 1).clamp(min=0)))
-        barred = self._barred_gaps(first + self.first_word)
-        return renormalised(scores, barred & (first != 0)[..., None])  # after the end there is no gap
-
-    # --- word first ---
-
-    def _barred_first_words(self, scores: Tensor) -> Tensor:
-        openings, ends = self.openings, self.constraints.rules.ends_word[self.first_word :]
-        no_whole, no_begun = ~openings.whole.any(dim=2), ~openings.begun.any(dim=2)
-        barred = torch.zeros_like(scores, dtype=torch.bool)
-        if bool((no_whole | no_begun).any()):
-            barred = torch.where(ends, no_whole[..., None], no_begun[..., None])
-        for token, gaps in self.barred_pieces.items():
-            possible = openings.whole if bool(self.constraints.rules.ends_word[token]) else openings.begun
-            barred[..., token - self.first_word] |= ~(possible & ~gaps).any(dim=2)
-        barred = self._with_forbidden(barred)
-        barred[..., 0] = ~openings.end
-        return self._by_script(barred)
-
-    def _barred_gaps(self, words: Tensor) -> Tensor:
-        """words: (S, K, C); returns (S, K, C, G)."""
-        ends = self.constraints.rules.ends(words)[..., None]
-        barred = ~torch.where(ends, self.openings.whole[:, :, None], self.openings.begun[:, :, None])
-        for token, gaps in self.barred_pieces.items():
-            barred = barred | ((words == token)[..., None] & gaps[:, :, None])
-        return barred
-
-    # --- position first ---
-
-    def _barred_second_words(self, gap: Tensor) -> Tensor:
-        """gap: (S, K, C); returns (S, K, C, V)."""
-        whole, begun = (each.gather(2, gap)[..., None] for each in (self.openings.whole, self.openings.begun))
-        barred = torch.where(self.constraints.rules.ends_word[self.first_word :], ~whole, ~begun)
-        for token, gaps in self.barred_pieces.items():
-            barred[..., token - self.first_word] |= gaps.gather(2, gap)
-        return self._by_script(self._with_forbidden(barred))
-
-    # --- both ---
-
-    def _with_forbidden(self, barred: Tensor) -> Tensor:
-        """barred: (S, K, V) or (S, K, C, V)."""
-        forbidden = self.constraints.barred_words()
-        if forbidden is None:
-            return barred
-        return barred | forbidden[..., self.first_word :].view(len(barred), *[1] * (barred.dim() - 2), -1)
-
-    def _by_script(self, barred: Tensor) -> Tensor:
-        """Whoever has a script writes what that says. barred: (S, K, V) or (S, K, C, V)."""
-        scripted = self.constraints.scripted
-        if not bool(scripted.any()):
-            return barred
-        words = self.constraints.scripted_words()  # (S, K, A)
-        unlisted = torch.ones(*words.shape[:2], barred.shape[-1], dtype=torch.bool, device=barred.device)
-        unlisted.scatter_(2, (words - self.first_word).clamp(min=0), words < self.first_word)
-        if barred.dim() > unlisted.dim():
-            unlisted, scripted = unlisted[:, :, None], scripted[..., None]
-        return torch.where(scripted[..., None], unlisted, barred)
-
-
-def renormalised(scores: Tensor, barred: Tensor) -> Tensor:
-    """log p among what is not barred; untouched, to the last bit, where nothing is. Both: (..., choices)."""
-    some = barred.any(dim=-1, keepdim=True)
-    if not bool(some.any()):
-        return scores
-    possible = scores.masked_fill(barred, DEAD)
-    among_possible = possible - possible.logsumexp(dim=-1, keepdim=True)
-    return torch.where(some, among_possible.masked_fill(barred, DEAD), scores)
 
 
 @lru_cache(maxsize=4096)

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from anyorder import config
 from anyorder.beam import DEAD, Beam, Hypothesis
-from anyorder.constraints import Constraints, Restriction, Rules
+from anyorder.constraints import Constraints, Rules
 from anyorder.model import END, Indigo, Writing
+from anyorder.restriction import Restriction
 from anyorder.tokens import UNK
 
 # S sentences under way, K hypotheses of each, B of them to go on with, R = S · K rows,

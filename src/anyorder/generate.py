@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from anyorder import config
 from anyorder.batch import Example
 from anyorder.beam import Hypothesis
-from anyorder.canvas_text import CanvasText, CompiledCanvas, Fill, canvas_text
+from anyorder.canvas_text import CanvasText, CompiledCanvas, canvas_text
 from anyorder.checkpoint import Trained, load_trained
 from anyorder.completion import check_completes, complete_all
 from anyorder.errors import UserError
 from anyorder.families import decode_all, ordered
+from anyorder.filling import Fill, filled
 from anyorder.image_features import EXTRACTOR, Extractor
 from anyorder.left_to_right import LeftToRight
 from anyorder.orders import Line, order_rule, prepare_order, spread
@@ -229,9 +230,9 @@ class Writer:
         return outputs
 
     def _completion(self, hypothesis: Hypothesis, canvas: CompiledCanvas) -> Completion:
-        output, filled = self._output(hypothesis, ()), canvas.filled(hypothesis)
-        text = filled.text if hypothesis.given else output.text
-        return Completion(**vars(output) | {"text": text}, fills=filled.fills, given=hypothesis.given)
+        output, around = self._output(hypothesis, ()), filled(canvas, hypothesis)
+        text = around.text if hypothesis.given else output.text
+        return Completion(**vars(output) | {"text": text}, fills=around.fills, given=hypothesis.given)
 
     # They overlap: a variable of type str may hold "marginal" too. Its owner gets what the name promises.
     @overload

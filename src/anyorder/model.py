@@ -21,6 +21,7 @@ from anyorder.layers import Past, Pool, Relations, SourceKeys
 
 TERNARY = 3  # left of, itself, right of
 NOT_SEEN = 2  # instead of a relation: another hypothesis's token, or a later one
+GIVEN_MARK = "given_mark"  # the name of the weights that mark what is given
 END = 0  # the first choice that ends a sentence: `<eod>`, or finishing instead of a gap
 
 

@@ -32,6 +32,7 @@ from anyorder.families import build_model
 from anyorder.interruption import interruption
 from anyorder.kept_orders import SearchStopped, prune_kept
 from anyorder.metrics_log import MetricsLog, Window
+from anyorder.model import GIVEN_MARK
 from anyorder.optimise import Optimiser, Sums, learning_rate
 from anyorder.order_finder import OrderFinder, Searched
 from anyorder.prepare import Prepared, prepare
@@ -156,7 +157,10 @@ class Training:
                 f"train.init = {str(run)!r}: has another vocabulary; "
                 "its data.train and text sections must be those of this recipe"
             )
-        load_weights(self.model, weights_of(other.model), origin=run)
+        own, weights = weights_of(self.model), weights_of(other.model)
+        if GIVEN_MARK in own and GIVEN_MARK not in weights:  # the other has met no canvas: it begins at zero
+            weights = {**weights, GIVEN_MARK: own[GIVEN_MARK]}
+        load_weights(self.model, weights, origin=run)
         if self.processes.first:
             self.listener.note(f"starting from the weights of {run}")
 

@@ -36,6 +36,20 @@ def splitter(side: Side) -> Splitter:
     return Splitter(split=lambda line: [word.lower() for word in rules.split(line)], join=rules.join)
 
 
+def located(words: Sequence[str], text: str) -> list[tuple[int, int]] | None:
+    """Where each word stands in a text, whatever its case; None if they aren't just the text's characters."""
+    places, cursor = [], 0
+    for word in words:
+        while cursor < len(text) and text[cursor].isspace():
+            cursor += 1
+        end = cursor + len(word)
+        if text[cursor:end].lower() != word.lower():
+            return None
+        places.append((cursor, end))
+        cursor = end
+    return places if not text[cursor:].strip() else None
+
+
 def _moses(language: str) -> Splitter:
     import sacremoses  # slow to load, and of no use to a model of code or Japanese
 

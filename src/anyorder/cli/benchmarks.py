@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -103,6 +104,56 @@ def decoding(
         model=_model(width, layers, "bench decoding"), vocabulary=vocabulary, sentences=sentences
     )
     show(bench_decoding(setting, lengths=lengths or LENGTHS, repeats=repeats), as_json=as_json)
+
+
+@app.command()
+def complete(
+    run: str = typer.Argument(help="Folder of a trained model.", show_default=False),
+    source: Path = typer.Option(..., "--source", help="File of sources, a line each."),
+    target: Path = typer.Option(..., "--target", help="File of their references."),
+    against: str | None = typer.Option(
+        None, "--against", help="A run that writes left to right, to search with a grid beam."
+    ),
+    lines: int | None = typer.Option(None, "--lines", min=1, help="Only the first so many."),
+    beam: int = typer.Option(5, "--beam", min=1),
+    as_json: bool = AS_JSON,
+) -> None:
+    """What required words and blanks do to translations: BLEU, constraints kept, time against free decoding.
+
+    Words are drawn from the references, 1, 2 and 4, each set within the next. Times are of the processor, a
+    sentence; their ratio is for as many words. p: that BLEU differs by chance from the line named behind it.
+
+    Example: `anyorder bench complete runs/canvas --source test.en --target test.de --against runs/l2r`
+    """
+    from anyorder.bench.completing import bench_completing
+    from anyorder.generate import Writer
+    from anyorder.reading import read_lines
+
+    sources, targets = ([line for _, line in read_lines(path)][:lines] for path in (source, target))
+    if len(sources) != len(targets):
+        raise UserError(f"{source} has {len(sources)} lines, {target} {len(targets)}: they must be as many")
+    found = bench_completing(
+        Writer.load(run),
+        sources,
+        targets,
+        baseline=None if against is None else Writer.load(against),
+        beam=beam,
+    )
+    if as_json:
+        print_json({"rows": [asdict(one) for one in found]})
+        return
+    drawn = table("", "BLEU", "kept", "words", "ms", "ratio", "p")
+    for one in found:
+        drawn.add_row(
+            one.name,
+            f"{one.bleu:.1f}",
+            "" if one.kept is None else f"{one.kept:.1f} %",
+            f"{one.words:.1f}",
+            f"{one.milliseconds:.1f}",
+            f"{one.ratio:.2f}",
+            "" if one.p is None else f"{one.p:.3f} ({one.against})",
+        )
+    results.print(drawn)
 
 
 def _model(width: int, layers: int, command: str) -> Model:

@@ -1,0 +1,86 @@
+"""The search that left-to-right models have for required words, and the benchmark that it is for."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import FIRST_WORD, random_sources, tiny_model
+from corpora import call_here, json_lines, learned
+
+from anyorder.batch import Example, collate
+from anyorder.bench.completing import fits, kept_share
+from anyorder.bench.grid_beam import grid_beam
+from anyorder.loss import score_steps
+
+WORDS = (FIRST_WORD, FIRST_WORD + 1, FIRST_WORD + 2)
+LIMIT = 3
+
+
+def holds(sentence: tuple[int, ...], words: list[tuple[int, ...]]) -> bool:
+    """Whether all of these stand in it, none of them inside another."""
+    if not words:
+        return True
+    first, *others = words
+    return any(
+        sentence[start : start + len(first)] == first
+        # What is used can't be used again.
+        and holds((*sentence[:start], -1, *sentence[start + len(first) :]), others)
+        for start in range(len(sentence))
+    )
+
+
+@pytest.mark.parametrize("required", [[], [(WORDS[0],)], [(WORDS[1], WORDS[2])], [(WORDS[2],), (WORDS[0],)]])
+def test_a_wide_grid_finds_the_best_of_all_sentences(required: list[tuple[int, ...]]) -> None:
+    """By the scores that learning goes by, sentence by sentence."""
+    for seed in range(3):
+        model = tiny_model(seed=seed)
+        source, mask = random_sources(lengths=[3], seed=seed)
+        memory = model.encode(source, mask)
+        best = {}
+        for length in range(1, LIMIT + 1):
+            for sentence in itertools.product(WORDS, repeat=length):
+                if not holds(sentence, required):
+                    continue
+                target = np.array(sentence, dtype=np.int32)
+                order = np.arange(1, length + 1, dtype=np.int32)
+                batch = collate([Example(source=source[0].numpy(), target=target, order=order)])
+                word_scores = score_steps(model, memory, batch).word.sum()
+                best[sentence] = word_scores.item() / (length + 1)
+        found = grid_beam(
+            model,
+            source,
+            mask,
+            required=required,
+            ends_word=torch.ones(FIRST_WORD + 3, dtype=torch.bool),
+            width=100,
+            limit=LIMIT,
+        )
+        if found or required:  # the empty sentence may be the best of all where nothing is required
+            assert found == max(best, key=best.__getitem__)
+
+
+def test_constraints_are_counted_by_whole_words() -> None:
+    assert kept_share(["ein Hund.", "Hunde rennen"], [["hund"], ["hund"]]) == 50
+    assert kept_share(["der der"], [["der", "der"]]) == 100
+    assert kept_share(["der"], [["der", "der"]]) == 50
+    assert fits("ein Hund rennt.", "ein ___ rennt.")
+    assert not fits("eine Katze rennt!", "ein ___ rennt.")
+
+
+def test_the_benchmark_puts_settings_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder, run = learned().folder, learned().run
+    answer = call_here(
+        capsys,
+        *("bench", "complete", run, "--against", run, "--beam", "2", "--lines", "4", "--json"),
+        *("--source", folder / "dev.source", "--target", folder / "dev.target"),
+    )
+    ((rows,),) = [line.values() for line in json_lines(answer)]
+    by_name = {row["name"]: row for row in rows}
+    assert by_name["free"]["ratio"] == 1
+    for name, row in by_name.items():
+        if "required" in name or "blanked" in name:
+            assert row["kept"] == 100, name
