@@ -257,6 +257,12 @@ def test_words_never_seen_are_taken_over(tmp_path: Path) -> None:
     assert writer.tokenizer.size < 12  # of all those names, none is in the vocabulary
     wrong = writer.score(sources[:1], [targets[1]])[0].score
     assert writer.score(sources[:1], targets[:1])[0].score > wrong + 10
+    # Words that only the source knows can be asked for and forbidden too.
+    ((asked,), (without,)) = writer.complete(
+        ["set zzzzzz to aaaaaa"] * 2, [{"must": ["aaaaaa"]}, {"forbid": ["zzzzzz"]}], beam=1
+    )
+    assert asked.text == "zzzzzz = aaaaaa"
+    assert "zzzzzz" not in without.text.split()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from anyorder import config
 from anyorder.canvas import CLOSED, Blank, Canvas, Way
 from anyorder.constraints import UNLIMITED, find_room
 from anyorder.errors import UserError
+from anyorder.paired import SourceTokens
 from anyorder.tokens import Tokenizer
 from anyorder.words import located, splitter
 
@@ -81,10 +82,21 @@ class CompiledWay:
 
 
 class CompiledCanvas:
-    """A person's canvas in a model's tokens. where: what messages begin with, e.g. a file and a line."""
+    """A person's canvas in a model's tokens.
 
-    def __init__(self, text: CanvasText, tokenizer: Tokenizer, *, where: str = "canvas") -> None:
+    source: what words may be copied from; where: what messages begin with, e.g. a file and a line.
+    """
+
+    def __init__(
+        self,
+        text: CanvasText,
+        tokenizer: Tokenizer,
+        *,
+        source: SourceTokens | None = None,
+        where: str = "canvas",
+    ) -> None:
         self._text, self._tokenizer, self._where = text, tokenizer, where
+        self._source = source or SourceTokens(ids=[])
         self._rules = splitter(tokenizer.text.target)
         self._parts: list[Given] = []  # of the template
         self._separators: dict[int, str] = {}  # of a draft: what stood between each part and the next
@@ -182,7 +194,7 @@ class CompiledCanvas:
         return Given(text, words, glued_left=glued_left, glued_right=glued_right)
 
     def _encode(self, part: Given) -> list[int]:
-        return self._tokenizer.encode(part.text, "target").ids
+        return self._source.copied(self._tokenizer.encode(part.text, "target")).ids
 
     def _musts(self) -> Sequence[str]:
         must = self._text.must
@@ -218,6 +230,9 @@ class CompiledCanvas:
             if words[0] in given:
                 raise self.refusal(f"forbid = {text!r}: is also among what is given")
             yield from self._tokenizer.spellings(words[0])
+            copied = self._source.copied_as.get(words[0])
+            if copied is not None and copied >= self._tokenizer.target_size:
+                yield (copied,)
 
     def _check_room(self) -> None:
         """Refuse items that no blank has room for."""
@@ -276,7 +291,7 @@ class CompiledCanvas:
 
     def words(self, tokens: Sequence[int]) -> list[str]:
         """That these tokens spell."""
-        return self._tokenizer.words(tokens)
+        return self._tokenizer.words(tokens, own=self._source.own)
 
 
 def _ends(matches: Sequence[re.Match[str]]) -> list[int]:

@@ -23,8 +23,6 @@ def check_completes(trained: Trained, settings: config.Decode) -> None:
         raise UserError(
             f'complete: model.kind = "{kind}" can\'t write around what is given; must be "indigo"'
         )
-    if trained.recipe.model.copying:
-        raise UserError("complete: a model that copies (model.copying = true) can't write around words yet")
     if settings.merge_partial:
         raise UserError("decode.merge_partial = true: must be false where something is given of the target")
 
@@ -48,7 +46,7 @@ def complete_all(
     tokenizer = trained.tokenizer
     around = Around(
         canvases=[canvas.canvas for canvas in canvases],
-        ends_word=torch.tensor([tokenizer.ends_word(token) for token in range(tokenizer.target_size)]),
+        ends_word=torch.tensor([tokenizer.ends_word(token) for token in range(tokenizer.size)]),
     )
     found = decode_all(trained.model, sources, settings=settings, device=device, lines=lines, around=around)
     for canvas, hypotheses in zip(canvases, found, strict=True):

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from anyorder import config
 from anyorder.batch import Batch, collate_sources
@@ -90,7 +91,11 @@ class Around:
     """What is given of targets, to write around it."""
 
     canvases: Sequence[Canvas]
-    ends_word: Tensor  # (V,), bool, by id of a target: no piece that goes on with the next one
+    ends_word: Tensor  # (ids,), bool, by id: no piece that goes on with the next one
+
+    def ends(self, ids: int) -> Tensor:
+        """Of so many ids: those that targets have, or also a source's own words, which are whole."""
+        return functional.pad(self.ends_word, (0, max(0, ids - len(self.ends_word))), value=True)[:ids]
 
 
 def build_model(recipe: config.Recipe, shape: Shape) -> Model:
@@ -135,7 +140,8 @@ def decode_all(
         if around is not None:
             canvases = [around.canvases[index] for index in chosen]
             limits = _limits_around(canvases, limits, settings)
-            constrained["rules"] = Rules.of(canvases, ends_word=around.ends_word.to(device), limits=limits)
+            ids = ordered(model, purpose="complete").writable_ids(source)
+            constrained["rules"] = Rules.of(canvases, ends_word=around.ends(ids).to(device), limits=limits)
         answers = family_of(model).decode(
             model,
             source.to(device),

@@ -195,30 +195,30 @@ class Writer:
         settings = self.settings(**options)
         check_completes(self.trained, settings)
         where = names or [f"canvas {number}" for number in range(1, len(canvases) + 1)]
+        encoded = self._encoded(sources)
         compiled = [
-            CompiledCanvas(canvas_text(canvas, where=name), self.tokenizer, where=name)
-            for canvas, name in zip(canvases, where, strict=True)
+            CompiledCanvas(canvas_text(canvas, where=name), self.tokenizer, source=source.text, where=name)
+            for canvas, source, name in zip(canvases, encoded, where, strict=True)
         ]
         outputs: list[list[Completion]] = []
         for first in range(0, len(sources), AT_ONCE):
             chosen = slice(first, first + AT_ONCE)
-            outputs += self._completed(sources[chosen], compiled[chosen], settings=settings, first_line=first)
+            outputs += self._completed(encoded[chosen], compiled[chosen], settings=settings, first_line=first)
         return outputs
 
     def _completed(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[_Encoded],
         canvases: Sequence[CompiledCanvas],
         *,
         settings: config.Decode,
         first_line: int,
     ) -> list[list[Completion]]:
-        encoded = self._encoded(sources)
         sourceless = self.trained.recipe.sourceless
-        written = [line for line, source in enumerate(encoded) if len(source.vectors) or sourceless]
+        written = [line for line, source in enumerate(sources) if len(source.vectors) or sourceless]
         found = complete_all(
             self.trained,
-            [encoded[line].vectors for line in written],
+            [sources[line].vectors for line in written],
             [canvases[line] for line in written],
             settings=settings,
             device=self.device,
@@ -226,11 +226,12 @@ class Writer:
         )
         outputs: list[list[Completion]] = [[] for _ in sources]
         for line, hypotheses in zip(written, found, strict=True):
-            outputs[line] = [self._completion(one, canvases[line]) for one in hypotheses]
+            own = sources[line].own
+            outputs[line] = [self._completion(one, canvases[line], own) for one in hypotheses]
         return outputs
 
-    def _completion(self, hypothesis: Hypothesis, canvas: CompiledCanvas) -> Completion:
-        output, around = self._output(hypothesis, ()), filled(canvas, hypothesis)
+    def _completion(self, hypothesis: Hypothesis, canvas: CompiledCanvas, own: Sequence[str]) -> Completion:
+        output, around = self._output(hypothesis, own), filled(canvas, hypothesis)
         text = around.text if hypothesis.given else output.text
         return Completion(**vars(output) | {"text": text}, fills=around.fills, given=hypothesis.given)
 

@@ -199,12 +199,16 @@ class Indigo(EncoderDecoder):
         if self.copy_head is None:
             return None
         assert memory.words is not None
-        highest = int(memory.words.max())
         return Copyable(
             keys=self.copy_head.keys(memory.states),
             words=memory.words,
-            ids=max(self.shape.target_vocabulary, highest + 1),
+            ids=self.writable_ids(memory.words),
         )
+
+    def writable_ids(self, source: Tensor) -> int:
+        """One more than the highest id that can be written beside these sources. source: (B, S)."""
+        generated = self.shape.target_vocabulary
+        return generated if self.copy_head is None else max(generated, int(source.max()) + 1)
 
     def gap_query(self, states: Tensor, words: Tensor | None) -> Tensor:
         """states: broadcast to (..., D); words: (...), where the word comes first; returns (..., D)."""

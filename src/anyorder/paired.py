@@ -20,6 +20,14 @@ class SourceTokens:
     own: tuple[str, ...] = ()
     copied_as: dict[str, int] = field(default_factory=dict)  # the id of each word that may be copied
 
+    def copied(self, target: Tokens) -> Tokens:
+        """A target, with this source's ids for words that could not be written otherwise."""
+        if not self.copied_as:
+            return target
+        words = zip(target.words, target.ids, strict=True)
+        ids = [self.copied_as.get(word, UNK) if token == UNK else token for word, token in words]
+        return replace(target, ids=ids)
+
 
 class PairEncoder:
     """Turns lines of both sides into ids; without `copying` they are the tokenizer's."""
@@ -38,7 +46,7 @@ class PairEncoder:
         """Lines at once, each beside its source, if that is text."""
         encoded = self.tokenizer.encode_all(lines, "target")
         return [
-            tokens if source is None or not source.copied_as else _copied(tokens, source)
+            tokens if source is None else source.copied(tokens)
             for tokens, source in zip(encoded, sources, strict=True)
         ]
 
@@ -49,14 +57,3 @@ class PairEncoder:
             for word, token in zip(tokens.words, tokens.ids, strict=True)
         ]
         return SourceTokens(ids=ids, own=tuple(own), copied_as=dict(zip(tokens.words, ids, strict=True)))
-
-
-def _copied(target: Tokens, source: SourceTokens) -> Tokens:
-    """Words that no target could write otherwise, by the ids that their source has for them."""
-    return replace(
-        target,
-        ids=[
-            source.copied_as.get(word, UNK) if token == UNK else token
-            for word, token in zip(target.words, target.ids, strict=True)
-        ],
-    )
