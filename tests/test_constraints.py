@@ -326,28 +326,8 @@ def assert_keeps(one: Hypothesis, canvas: Canvas) -> None:
     template_slots = given_slots[: len(canvas.template)]
     assert one.tokens[: len(canvas.template)] == tuple(token for token, _ in canvas.template)
     assert list(template_slots) == sorted(template_slots)
-    # Items: each in one of its ways, whole where it is closed.
-    waiting = list(range(len(canvas.template), one.given))
-    item_steps: list[list[int]] = []
-    items = list(canvas.items)
-    while waiting:
-        for number, way in [(number, way) for number, item in enumerate(items) for way in item]:
-            steps = waiting[: len(way.tokens)]
-            if tuple(one.tokens[step] for step in steps) != way.tokens:
-                continue
-            slots = [one.slots[step] for step in steps]
-            whole = all(
-                after == before + 1 or opens
-                for before, after, opens in zip(slots, slots[1:], way.opens, strict=False)
-            )
-            if whole and slots == sorted(slots):
-                del items[number]
-                item_steps.append(steps)
-                del waiting[: len(steps)]
-                break
-        else:
-            raise AssertionError("given tokens that make up no item")
-    assert not items
+    steps = tuple(zip(one.tokens, one.slots, strict=True))[len(canvas.template) : one.given]
+    assert make_up_items(steps, canvas.items)
     # Blanks: what stands in each, between template tokens.
     sentence = one.sentence
     given_set = set(given_slots)
@@ -368,6 +348,22 @@ def assert_keeps(one: Hypothesis, canvas: Canvas) -> None:
     for number, blank in enumerate(canvas.blanks):
         assert words_by_blank[number] >= blank.least
         assert blank.most is None or words_by_blank[number] <= blank.most
+
+
+def make_up_items(steps: tuple[tuple[int, int], ...], items: tuple[tuple[Way, ...], ...]) -> bool:
+    """Whether tokens and slots are all of the items, each in a way of its own, whole where it is closed."""
+    if not steps:
+        return not items
+    for number, way in [(number, way) for number, item in enumerate(items) for way in item]:
+        tokens, slots = zip(*steps[: len(way.tokens)], strict=True)
+        whole = all(
+            after == before + 1 or (opens and after > before)
+            for before, after, opens in zip(slots, slots[1:], way.opens, strict=False)
+        )
+        others = (*items[:number], *items[number + 1 :])
+        if tokens == way.tokens and whole and make_up_items(steps[len(tokens) :], others):
+            return True
+    return False
 
 
 @firsts

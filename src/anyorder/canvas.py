@@ -47,6 +47,15 @@ class Canvas:
     forbidden: tuple[tuple[int, ...], ...] = ()  # tokens that must not follow each other
 
     @property
+    def item_order(self) -> list[int]:
+        """The numbers of the items in the order that they are written in."""
+        numbers = list(range(len(self.items)))
+        if all(blank.most is None for blank in self.blanks):
+            return numbers
+        # Large items first: what is left then finds room more easily where blanks are short.
+        return sorted(numbers, key=lambda number: -_most_words(self.items[number]))
+
+    @property
     def least_tokens(self) -> int:
         """That it takes to keep to it, whichever way its items are written."""
         given = len(self.template) + sum(max(len(way.tokens) for way in item) for item in self.items)
@@ -111,15 +120,11 @@ class _Node:
 
 def _add_script(nodes: list[_Node], canvas: Canvas) -> int:
     """From its end to its beginning; returns the first node."""
-    # Large items first: what is left then finds room more easily where blanks are short.
-    sizes = [max(way.words for way in item) for item in canvas.items]
-    by_size = (
-        sorted(range(len(sizes)), key=lambda item: -sizes[item]) if _bounded(canvas) else range(len(sizes))
-    )
     following, later = DONE, tuple[int, ...]()
-    for item in reversed(by_size):
-        following = _add_item(nodes, canvas.items[item], following=following, later=later)
-        later = (sizes[item], *later)
+    for number in reversed(canvas.item_order):
+        item = canvas.items[number]
+        following = _add_item(nodes, item, following=following, later=later)
+        later = (_most_words(item), *later)
     for token, right in reversed(canvas.template):
         nodes.append(
             _Node(ways={token: _Edge(following, right)}, tokens_left=nodes[following].tokens_left + 1)
@@ -128,14 +133,9 @@ def _add_script(nodes: list[_Node], canvas: Canvas) -> int:
     return following
 
 
-def _bounded(canvas: Canvas) -> bool:
-    return any(blank.most is not None for blank in canvas.blanks)
-
-
-def _add_item(nodes: list[_Node], ways: Sequence[Way], *, following: int, later: tuple[int, ...]) -> int:
-    """Ways that begin alike share their beginning; returns the node that the item begins at."""
-    # A way that goes on where another one ends would ask for nothing that the shorter one does not allow.
-    shortest = [
+def shortest(ways: Sequence[Way]) -> list[Way]:
+    """Without those that go on where another one ends: they ask for nothing that it does not allow."""
+    return [
         way
         for way in ways
         if not any(
@@ -143,18 +143,27 @@ def _add_item(nodes: list[_Node], ways: Sequence[Way], *, following: int, later:
             for other in ways
         )
     ]
+
+
+def _most_words(ways: Sequence[Way]) -> int:
+    return max(way.words for way in ways)
+
+
+def _add_item(nodes: list[_Node], ways: Sequence[Way], *, following: int, later: tuple[int, ...]) -> int:
+    """Ways that begin alike share their beginning; returns the node that the item begins at."""
+    written = shortest(ways)
     after = nodes[following].tokens_left
     root = len(nodes)
     nodes.append(
         _Node(
             anywhere=True,
             of_item=True,
-            tokens_left=max(len(way.tokens) for way in shortest) + after,
-            words=max(way.words for way in ways),
+            tokens_left=max(len(way.tokens) for way in written) + after,
+            words=_most_words(ways),
             later_items=later,
         )
     )
-    for way in shortest:
+    for way in written:
         node = root
         for number, (token, opens) in enumerate(zip(way.tokens, way.opens, strict=True), start=1):
             last = number == len(way.tokens)
@@ -163,6 +172,8 @@ def _add_item(nodes: list[_Node], ways: Sequence[Way], *, following: int, later:
                 nodes[node].ways[token] = _Edge(following if last else len(nodes), right)
                 if not last:
                     nodes.append(_Node(of_item=True))
+            elif not (last or opens):  # what one of the ways keeps closed is closed for all that share it
+                nodes[node].ways[token].right = CLOSED
             node = nodes[node].ways[token].successor
             if not last:
                 left = len(way.tokens) - number + after

@@ -14,7 +14,7 @@ from typing import Any, Self
 from pydantic import Field, field_validator, model_validator
 
 from anyorder import config
-from anyorder.canvas import CLOSED, Blank, Canvas, Way
+from anyorder.canvas import CLOSED, Blank, Canvas, Way, shortest
 from anyorder.constraints import UNLIMITED, find_room
 from anyorder.errors import UserError
 from anyorder.paired import SourceTokens
@@ -258,15 +258,13 @@ class CompiledCanvas:
         for number, (part, size) in enumerate(zip(self._parts, self._sizes, strict=True)):
             yield part, size, number
         begin = sum(self._sizes)
-        waiting = list(self.items)
-        while begin < len(tokens):
-            item, way = next(
-                (item, way)
-                for item in waiting
-                for way in item
-                if tuple(tokens[begin : begin + len(way.way.tokens)]) == way.way.tokens
+        for number in self.canvas.item_order:
+            written = shortest(self.canvas.items[number])
+            way = next(
+                way
+                for way in self.items[number]
+                if way.way in written and tuple(tokens[begin : begin + len(way.way.tokens)]) == way.way.tokens
             )
-            waiting.remove(item)
             for part, size in zip(way.parts, way.sizes, strict=True):
                 yield part, size, None
             begin += len(way.way.tokens)
