@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from conftest import FIRST_WORD, Steps, next_step, random_sources, tiny_model
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from anyorder import config
@@ -279,6 +279,8 @@ def canvases(draw: st.DrawFn, *, words: int = 2) -> Canvas:
 @given(canvas=canvases(words=1), seed=st.integers(0, 50))
 def test_completions_are_as_likely_as_one(first: str, canvas: Canvas, seed: int) -> None:
     """p of all that ends and of all that is cut off adds up to one: nothing gets stuck, nothing is lost."""
+    # A short alternative leaves room for so many more words that no beam holds all their paths.
+    assume(all(len({len(way.tokens) for way in item}) == 1 for item in canvas.items))
     model = tiny_model(first=first, seed=seed, words=3)
     # Two free tokens, one beside an item: then there are fewer paths than the beam is wide.
     free = 1 if canvas.items else 2

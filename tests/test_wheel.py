@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 BASE = ""  # instead of the name of an extra
 
 # Modules that are not called as their distribution is; pydantic pins its core to one version.
-DISTRIBUTIONS = {"MeCab": "mecab-python3", "pydantic_core": "pydantic"}
+DISTRIBUTIONS = {"PIL": "pillow", "MeCab": "mecab-python3", "pydantic_core": "pydantic"}
 
 
 def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -70,7 +70,7 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_what_is_no_python(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"anyorder/page.html", "anyorder/py.typed"} <= names
+    assert {"anyorder/page.html", "anyorder/report.html", "anyorder/py.typed"} <= names
     modules = {
         f"anyorder/{path.relative_to(ROOT / 'src/anyorder')}"
         for path in (ROOT / "src/anyorder").rglob("*.py")
@@ -137,4 +137,11 @@ def test_the_installed_command_generates(programs: Path, tmp_path: Path) -> None
 
 def test_the_installed_command_refuses_in_one_line(programs: Path, tmp_path: Path) -> None:
     answer = run(programs / "anyorder", "info", "nowhere", cwd=tmp_path)
-    assert (answer.returncode, answer.stderr) == (2, "anyorder: nowhere: no such folder\n")
+    complaint = "anyorder: nowhere: no such folder; by name there is django-small\n"
+    assert (answer.returncode, answer.stderr) == (2, complaint)
+
+
+def test_the_installed_package_has_its_model(programs: Path, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "lines", ["return the length of soup ."])
+    answer = run(programs / "anyorder", "generate", "django-small", source, cwd=tmp_path)
+    assert (answer.returncode, answer.stdout) == (0, "return len ( soup )\n")

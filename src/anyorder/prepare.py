@@ -22,7 +22,7 @@ from anyorder.tokens import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # what, lines done, lines in all
 CHUNK = 2048  # lines tokenised at once
-HIDING = 2  # keeps its chance apart from that of orders and of starts
+HIDING = 1  # keeps its chance apart from that of orders and of starts
 
 
 @dataclass(frozen=True)

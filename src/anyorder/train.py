@@ -41,7 +41,7 @@ from anyorder.run_folder import check_folder, claim_folder, note_sizes
 from anyorder.starts import Start, draw_start, started
 from anyorder.validate import Validation
 
-_STARTS = 1  # sets what is drawn for starts apart from what is drawn for random orders
+_STARTS = 2  # sets what is drawn for starts apart from what is drawn for random orders
 
 
 class Listener(Protocol):
