@@ -228,6 +228,7 @@ def _use(facts: _Facts) -> list[str]:
     return [
         "```python",
         "import anyorder",
+        "",
         f'model = anyorder.load("{facts.name}")',
         f"best = model.generate([source])[0][0]  # source: {source}",
         "print(best.text)",
