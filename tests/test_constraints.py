@@ -403,7 +403,7 @@ def test_given_words_cost_nothing_and_their_free_places_what_the_gaps_do() -> No
     (best,) = completed(model, canvas, config.Decode(), most=4)
     assert best.given == 2
     assert best.word_scores[:2] == (0.0, 0.0)
-    assert best.gap_scores[0] == 0.0  # an empty canvas has one gap
+    assert best.gap_scores[0] == pytest.approx(0, abs=1e-9)  # an empty canvas has one gap
     source, mask = random_sources(lengths=[3], seed=0)
     following = next_step(model, model.encode(source, mask), ((A, 0),))
     assert best.gap_scores[1] == pytest.approx(float(following.gap[C - FIRST_WORD].max()), abs=1e-9)
