@@ -110,17 +110,17 @@ def run_demo(*, folder: Path, page: Path, console: Console, watch: Watch) -> Non
 
 
 def _write_code(console: Console) -> None:
-    console.print(f"A model that comes with anyorder, {CODE_MODEL}, writes Python from a description:\n")
-    for description, (best, *_) in zip(
-        DESCRIPTIONS, Writer.load(CODE_MODEL).generate(DESCRIPTIONS), strict=True
-    ):
-        console.print(f"[dim]{description}[/dim]")
+    def say(text: str) -> None:
+        console.print(text, soft_wrap=True)  # to be read, and copied, as it is
+
+    say(f"A model that comes with anyorder, {CODE_MODEL}, writes Python from a description:\n")
+    written = Writer.load(CODE_MODEL).generate(DESCRIPTIONS)
+    for description, (best, *_) in zip(DESCRIPTIONS, written, strict=True):
+        say(f"[dim]{description}[/dim]")
         console.print(draw(best.steps, best.text))
-        console.print()
-    console.print(
-        f'Ask for more: echo "return the length of soup ." | anyorder generate {CODE_MODEL} --trace'
-    )
-    console.print("\n[bold]Now two small models learn from scratch.[/bold]")
+        say("")
+    say(f'Ask for more: echo "return the length of soup ." | anyorder generate {CODE_MODEL} --trace')
+    say("\n[bold]Now two small models learn from scratch.[/bold]")
 
 
 def _write_corpus(folder: Path, splits: Mapping[str, Scenes]) -> Path:
