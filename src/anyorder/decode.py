@@ -19,6 +19,7 @@ from anyorder.constraints import Constraints, Rules
 from anyorder.model import END, Indigo, Writing
 from anyorder.restriction import Restriction
 from anyorder.tokens import UNK
+from anyorder.vocabulary import Best, best_of
 
 # S sentences under way, K hypotheses of each, B of them to go on with, R = S · K rows,
 # F first choices, C of them looked at, M second choices
@@ -55,6 +56,26 @@ class Moment:
         scores = scores.unflatten(0, self.beam.log_mass.shape)
         scores = scores if self.model.position_first else self._allowed_words(scores)
         return scores if self.restriction is None else self.restriction.first(scores)
+
+    def best_first(self, count: int) -> Best:
+        """The best first choices, (S, K, C)."""
+        if not self._free(words=not self.model.position_first):
+            return best_of(self.first_scores(), count)
+        best = self.model.best_first(self.writing, self.state, self.beam.places.flatten(0, 1), count=count)
+        return Best(*(each.unflatten(0, self.beam.log_mass.shape) for each in best))
+
+    def best_second(self, first: Tensor, count: int) -> Best:
+        """The best second choices after these first ones. first: (S, K, C); returns (S, K, C, M)."""
+        if not self._free(words=self.model.position_first):
+            return best_of(self.second_scores(first), count)
+        best = self.model.best_second(
+            self.writing, self.state, self.beam.places.flatten(0, 1), first.flatten(0, 1), count=count
+        )
+        return Best(*(each.unflatten(0, self.beam.log_mass.shape) for each in best))
+
+    def _free(self, *, words: bool) -> bool:
+        """Whether nothing that could be chosen is ruled out. words: whether the choice is one of words."""
+        return self.restriction is None and (self.unknown or not words)
 
     def second_scores(self, first: Tensor) -> Tensor:
         """log p of all second choices after these first ones. first: (S, K, C); returns (S, K, C, M)."""
@@ -141,13 +162,10 @@ def decode(
 
 def search_two_step(moment: Moment, width: int) -> Expansion:
     """The paper's: the B best first choices overall, then all second ones of these, then the B best."""
-    first_scores = moment.first_scores()
-    top, first = first_scores.topk(min(width, first_scores.shape[2]), dim=2)  # (S, K, C)
-    mass = moment.beam.log_mass[..., None] + top
+    first = moment.best_first(width)  # (S, K, C)
+    mass = moment.beam.log_mass[..., None] + first.log_probs
     kept = _best(mass, width)
-    return _expand(
-        moment, first_scores, first, mass.masked_fill(~kept, DEAD), width, ends=kept & (first == END)
-    )
+    return _expand(moment, first, mass.masked_fill(~kept, DEAD), width, ends=kept & (first.choices == END))
 
 
 def search_joint(moment: Moment, width: int) -> Expansion:
@@ -160,9 +178,9 @@ def search_joint(moment: Moment, width: int) -> Expansion:
     looked_at = 2 * width
     while True:
         looked_at = min(looked_at, first_scores.shape[2])
-        top, first = first_scores.topk(looked_at, dim=2)
-        mass = moment.beam.log_mass[..., None] + top  # (S, K, C)
-        expansion = _expand(moment, first_scores, first, mass, width, ends=first == END)
+        first = best_of(first_scores, looked_at)
+        mass = moment.beam.log_mass[..., None] + first.log_probs  # (S, K, C)
+        expansion = _expand(moment, first, mass, width, ends=first.choices == END)
         worst = expansion.log_mass[:, -1] if expansion.log_mass.shape[1] == width else mass.new_tensor(DEAD)
         left_out = mass[..., -1].amax(dim=1)
         if looked_at == first_scores.shape[2] or bool((left_out <= worst).all()):
@@ -176,22 +194,20 @@ def search_joint(moment: Moment, width: int) -> Expansion:
     return replace(expansion, ends=expansion.ends & among_best)
 
 
-def _expand(
-    moment: Moment, first_scores: Tensor, first: Tensor, mass: Tensor, width: int, *, ends: Tensor
-) -> Expansion:
-    """The B best pairs with these first choices. first, mass, ends: (S, K, C)."""
-    second_scores = moment.second_scores(first)  # (S, K, C, M)
-    pairs = (mass.masked_fill(first == END, DEAD)[..., None] + second_scores).flatten(1)
+def _expand(moment: Moment, first: Best, mass: Tensor, width: int, *, ends: Tensor) -> Expansion:
+    """The B best pairs with these first choices. mass, ends: (S, K, C)."""
+    second = moment.best_second(first.choices, width)  # (S, K, C, M)
+    pairs = (mass.masked_fill(first.choices == END, DEAD)[..., None] + second.log_probs).flatten(1)
     log_mass, chosen = pairs.topk(min(width, pairs.shape[1]), dim=1)  # (S, B)
-    choices, seconds = second_scores.shape[2:]
+    choices, seconds = second.choices.shape[2:]
     return Expansion(
-        end_scores=first_scores[..., END],
-        ends=ends.any(dim=2) & (moment.beam.log_mass + first_scores[..., END] > DEAD),
+        end_scores=first.end,
+        ends=ends.any(dim=2) & (moment.beam.log_mass + first.end > DEAD),
         parent=chosen // (choices * seconds),
-        first=first.flatten(1).gather(1, chosen // seconds),
-        second=chosen % seconds,
-        first_score=first_scores.gather(2, first).flatten(1).gather(1, chosen // seconds),
-        second_score=second_scores.flatten(1).gather(1, chosen),
+        first=first.choices.flatten(1).gather(1, chosen // seconds),
+        second=second.choices.flatten(1).gather(1, chosen),
+        first_score=first.log_probs.flatten(1).gather(1, chosen // seconds),
+        second_score=second.log_probs.flatten(1).gather(1, chosen),
         log_mass=log_mass,
     )
 

@@ -29,6 +29,7 @@ from anyorder.orders import Line, order_rule, prepare_order, spread
 from anyorder.own_order import checked_slots
 from anyorder.paired import PairEncoder, SourceTokens
 from anyorder.processes import pick_device
+from anyorder.quantised import quantise
 from anyorder.replay import Step, steps
 from anyorder.scoring import Marginal, Score, score_best, score_given, score_in_any_order
 from anyorder.tokens import Tokenizer
@@ -39,6 +40,7 @@ Source = str | Path | NDArray[np.generic]
 TargetOrder = str | config.Order | Sequence[Sequence[int]]
 
 AT_ONCE = 64  # lines decoded together
+PRECISIONS = ("fp32", "int8")
 SHOWN = 40  # characters of a wrong value, in messages
 
 
@@ -93,10 +95,14 @@ class Writer:
         self._encoder = PairEncoder(trained.tokenizer, copying=trained.recipe.model.copying)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None) -> Writer:
-        """From the folder of a run."""
+    def load(cls, folder: str | Path, *, device: str | None = None, precision: str = PRECISIONS[0]) -> Writer:
+        """From the folder of a run; precision: of its weights, "fp32" or "int8"."""
         picked = pick_device(device or "auto")
-        return cls(load_trained(Path(folder), device=picked), device=picked)
+        _check_precision(precision, picked)
+        trained = load_trained(Path(folder), device=picked)
+        if precision == "int8":
+            quantise(trained.model)
+        return cls(trained, device=picked)
 
     @cached_property
     def extractor(self) -> Extractor:
@@ -364,6 +370,13 @@ class Writer:
             gap_scores=hypothesis.gap_scores,
             iterations=hypothesis.iterations,
         )
+
+
+def _check_precision(precision: str, device: torch.device) -> None:
+    if precision not in PRECISIONS:
+        raise UserError(f"precision = {precision!r}: must be {' or '.join(PRECISIONS)}")
+    if precision == "int8" and device.type != "cpu":
+        raise UserError(f'precision = "int8" is for a CPU, not for {device}')
 
 
 def _check_search(*, beam: int, samples: int | None, marginal: bool) -> None:

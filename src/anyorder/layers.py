@@ -52,7 +52,9 @@ class Dropout(nn.Dropout):
 
     def forward(self, input: Tensor) -> Tensor:
         """Any shape."""
-        if not self.training or self.p == 0 or input.device.type != "cpu":
+        if not self.training or self.p == 0:
+            return input
+        if input.device.type != "cpu":
             return super().forward(input)
         dropped = min(255, max(1, round(256 * self.p)))
         numbers = torch.empty(input.numel() // 8 + 1, dtype=torch.int64).random_(-(2**63), None)
@@ -62,7 +64,7 @@ class Dropout(nn.Dropout):
 
 def split_heads(states: Tensor, heads: int) -> Tensor:
     """(B, T, D) to (B, H, T, d)."""
-    return states.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return states.view(*states.shape[:-1], heads, -1).transpose(1, 2)
 
 
 def join_heads(states: Tensor) -> Tensor:

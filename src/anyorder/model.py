@@ -16,6 +16,7 @@ from anyorder.encoder_decoder import EncoderDecoder, Memory, Shape, initialise
 from anyorder.heads import GapHead, GapKeys, Pointer, WordHead, at_least_float, first_word
 from anyorder.insertion import anchors, relations
 from anyorder.layers import Past, Pool, Relations, SourceKeys
+from anyorder.vocabulary import Best, Product, Vocabulary, best_of
 
 # B sources, R rows (B × beams), S source vectors, N tokens written, D width, V words, C choices asked for
 
@@ -32,9 +33,10 @@ class Writing:
     own tokens are in it. So a beam goes on with other hypotheses by changing a few indices.
     """
 
-    def __init__(self, sources: list[SourceKeys], copyable: Copyable | None) -> None:
+    def __init__(self, sources: list[SourceKeys], copyable: Copyable | None, vocabulary: Vocabulary) -> None:
         self.sources = sources  # one a layer
         self.copyable = copyable
+        self.vocabulary = vocabulary
         self.pasts = [Past() for _ in sources]
         self.left_keys, self.right_keys = Pool(), Pool()  # (S, P, D)
         self.own = sources[0].key.new_zeros(self.sentences, 1, 0, dtype=torch.long)  # (S, K, n), in the pool
@@ -113,6 +115,7 @@ class Indigo(EncoderDecoder):
         self.gap_to_word = nn.Linear(width, width, bias=False) if self.position_first else None
         self.copy_head = CopyHead(width=width) if settings.copying else None
         self.given_mark = nn.Parameter(torch.zeros(width)) if marks_given else None
+        self.packed_words: list[Product] | None = None  # the output embedding, once it is quantised
         self.apply(initialise)
 
     # --- learning: all steps at once ---
@@ -135,7 +138,7 @@ class Indigo(EncoderDecoder):
 
     def start(self, memory: Memory) -> Writing:
         """Nothing written yet, not even the boundaries."""
-        return Writing(self.source_keys(memory), self.copyable(memory))
+        return Writing(self.source_keys(memory), self.copyable(memory), self.vocabulary())
 
     def advance(
         self, writing: Writing, words: Tensor, places: Tensor, *, given: Tensor | None = None
@@ -148,15 +151,18 @@ class Indigo(EncoderDecoder):
         rows, newest = words.shape
         hypotheses = rows // writing.sentences
         writing.add(hypotheses, newest)
-        own = torch.sign(places[:, -newest:, None] - places[:, None, :])  # (R, m, n)
-        later = torch.ones_like(own[0], dtype=torch.bool).triu(diagonal=places.shape[1] - newest + 1)
-        own = own.masked_fill(later, NOT_SEEN).unflatten(0, (writing.sentences, hypotheses))
-        seen = writing.in_pool(own, elsewhere=NOT_SEEN)  # (S, K · m, P)
+        seen = torch.sign(places[:, -newest:, None] - places[:, None, :])  # (R, m, n)
+        # One hypothesis that writes one token sees the whole pool, which is its own.
+        sees_all = hypotheses == newest == 1
+        if not sees_all:
+            later = torch.ones_like(seen[0], dtype=torch.bool).triu(diagonal=places.shape[1] - newest + 1)
+            seen = seen.masked_fill(later, NOT_SEEN).unflatten(0, (writing.sentences, hypotheses))
+            seen = writing.in_pool(seen, elsewhere=NOT_SEEN)  # (S, K · m, P)
 
         states = self._marked(self._embed_words(words, first_step=places.shape[1] - newest), given)
         states = states.reshape(writing.sentences, hypotheses * newest, -1)
         related = self._related(seen, dtype=states.dtype)
-        blocked = (seen == NOT_SEEN)[:, None]
+        blocked = None if sees_all else (seen == NOT_SEEN)[:, None]
         for layer, source, past in zip(self.decoder, writing.sources, writing.pasts, strict=True):
             states = layer(states, relations=related, blocked=blocked, source=source, past=past)
         states = self.decoder_norm(states)
@@ -193,6 +199,10 @@ class Indigo(EncoderDecoder):
     def word_logits(self, query: Tensor) -> Tensor:
         """Of generated words. query: (..., D); returns (..., V), single precision at least."""
         return at_least_float(self.word_head(query, self.output_embedding))
+
+    def vocabulary(self) -> Vocabulary:
+        """Of all words that can be generated."""
+        return Vocabulary(self.output_embedding[self.word_head.first :], packed=self.packed_words)
 
     def copyable(self, memory: Memory) -> Copyable | None:
         """What may be copied from the sources, computed once; None for a model that doesn't copy."""
@@ -244,16 +254,27 @@ class Indigo(EncoderDecoder):
         first: (R, C), as counted by `first_log_probs`; returns (R, C, gaps) or (R, C, V).
         """
         if self.position_first:
-            own, gap = writing.own.flatten(0, 1), (first - 1).clamp(min=0)
-            left, right = (
-                own.gather(1, side.gather(1, gap)).reshape(writing.sentences, -1) for side in anchors(places)
-            )
-            vectors = self.gap_vector(writing.gap_keys, left=left, right=right)  # (S, K · C, D)
-            vectors = vectors.reshape(*first.shape, self.settings.width)
-            return self._every_word(writing, self.word_query(state[:, None], vectors))
+            query = self.word_query(state[:, None], self._gap_vectors(writing, places, first))
+            return self._every_word(writing, query)
         query = self.gap_query(state[:, None], first + self.word_head.first)  # (R, C, D)
         gaps, normaliser = self._every_gap(writing, query, places)
         return gaps - normaliser[..., None]
+
+    def best_first(self, writing: Writing, state: Tensor, places: Tensor, *, count: int) -> Best:
+        """The best of what `first_log_probs` scores; its arguments, and count: C, how many."""
+        if self.position_first or self.copy_head is not None:
+            return best_of(self.first_log_probs(writing, state, places), count)
+        return writing.vocabulary.best(self.word_query(state), count=count)
+
+    def best_second(
+        self, writing: Writing, state: Tensor, places: Tensor, first: Tensor, *, count: int
+    ) -> Best:
+        """The best of what `second_log_probs` scores; its arguments, and count: how many, (R, C, count)."""
+        if not self.position_first or self.copy_head is not None:
+            return best_of(self.second_log_probs(writing, state, places, first), count)
+        query = self.word_query(state[:, None], self._gap_vectors(writing, places, first))  # (R, C, D)
+        best = writing.vocabulary.best(query.flatten(0, 1), count=count)
+        return Best(*(each.unflatten(0, first.shape) for each in best))
 
     def log_probs_of_second(
         self, writing: Writing, state: Tensor, places: Tensor, first: Tensor, second: Tensor
@@ -285,6 +306,15 @@ class Indigo(EncoderDecoder):
         if self.position_first:
             return gap + 1, word - self.word_head.first
         return word - self.word_head.first, gap
+
+    def _gap_vectors(self, writing: Writing, places: Tensor, first: Tensor) -> Tensor:
+        """Of the gaps that are first choices, (R, C); returns (R, C, D)."""
+        own, gap = writing.own.flatten(0, 1), (first - 1).clamp(min=0)
+        left, right = (
+            own.gather(1, side.gather(1, gap)).reshape(writing.sentences, -1) for side in anchors(places)
+        )
+        vectors = self.gap_vector(writing.gap_keys, left=left, right=right)  # (S, K · C, D)
+        return vectors.reshape(*first.shape, self.settings.width)
 
     def _every_word(self, writing: Writing, query: Tensor) -> Tensor:
         """log p of each word that can be generated or copied. query: (R, C, D); returns (R, C, V)."""

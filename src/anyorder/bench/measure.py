@@ -23,6 +23,8 @@ class Row:
     against: str | None
     low: float | None = None  # quartiles of the ratio, pair by pair
     high: float | None = None
+    curve: str | None = None  # that a picture has this value on
+    at: int | None = None  # where on its axis
 
 
 def interleaved(
@@ -110,6 +112,14 @@ def _timed(owner: object, method: str, *, part_of: str, seconds: dict[str, float
         yield
     finally:
         delattr(owner, method)  # the class's own shows again
+
+
+def bandwidth(*, repeats: int = 10) -> Row:
+    """How fast memory is read here and now: numbers that no cache can hold are summed up."""
+    numbers = torch.ones(64 * 2**20)
+    times = interleaved({"sum": numbers.sum}, repeats=repeats)["sum"]
+    speed = numbers.nbytes / statistics.median(times) / 1e9
+    return Row(name="memory, read", value=speed, unit="GB/s", ratio=None, against=None)
 
 
 def calibration(*, repeats: int = 10) -> Row:

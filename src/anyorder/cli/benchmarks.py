@@ -14,9 +14,18 @@ from anyorder.config import Model, checked
 from anyorder.errors import UserError
 
 if TYPE_CHECKING:
+    from anyorder.bench.engines import Setting
     from anyorder.bench.measure import Row
 
 LENGTHS = (8, 16, 32, 64)
+LONG_LENGTHS = (16, 32, 64, 128, 256)
+BATCHES = (1, 32, 128)
+BEAMS = (1, 5)
+BASE_LENGTH, BASE_VOCABULARY = 27, 32_000
+THREADS = typer.Option(None, "--threads", min=1, help="Of the processor; default: all that torch takes.")
+PEERS = typer.Option(True, "--peers/--no-peers", help="Marian and CTranslate2 too: anyorder[bench].")
+PLOT = typer.Option(None, "--plot", help="File for a picture, as SVG.")
+SMALL = typer.Option(False, "--small", help="A small model instead of the paper's base size.")
 
 app = typer.Typer(
     help="Measure speed, as ratios against named baselines in the same run.", no_args_is_help=True
@@ -154,6 +163,118 @@ def complete(
             "" if one.p is None else f"{one.p:.3f} ({one.against})",
         )
     results.print(drawn)
+
+
+@app.command()
+def decode(
+    batches: list[int] | None = typer.Option(
+        None, "--batch", min=1, help="Sentences at once, once for each; default 1, 32 and 128."
+    ),
+    beams: list[int] | None = typer.Option(
+        None, "--beam", min=1, help="Hypotheses kept, once for each; default 1 and 5."
+    ),
+    length: int = typer.Option(BASE_LENGTH, "--length", min=1, help="Of sources and targets."),
+    small: bool = SMALL,
+    peers: bool = PEERS,
+    threads: int | None = THREADS,
+    repeats: int = typer.Option(15, "--repeats", min=1),
+    plot: Path | None = PLOT,
+    as_json: bool = AS_JSON,
+) -> None:
+    """InDIGO's decoding against left-to-right engines of the same size, and what the machine allows.
+
+    Random weights; all targets are as long as their sources.
+
+    Example: `anyorder bench decode --batch 32 --beam 1`
+    """
+    from anyorder.bench.engines import bench_engines
+
+    _prepare(threads=threads, peers=peers)
+    rows = bench_engines(
+        _setting(small=small, length=length),
+        batches=batches or BATCHES,
+        beams=beams or BEAMS,
+        peers=peers,
+        repeats=repeats,
+    )
+    show(rows, as_json=as_json)
+    _draw(plot, rows, title="Decoding", axis="sentences at once", upward="ms a sentence")
+
+
+@app.command()
+def scaling(
+    lengths: list[int] | None = typer.Option(
+        None, "--length", min=1, help="Of the targets, once for each; default 16 to 256."
+    ),
+    batch: int = typer.Option(8, "--batch", min=1, help="Sentences at once."),
+    small: bool = SMALL,
+    threads: int | None = THREADS,
+    repeats: int = typer.Option(5, "--repeats", min=1),
+    plot: Path | None = PLOT,
+    as_json: bool = AS_JSON,
+) -> None:
+    """How the time of a token grows with the length of the sentence, against the first length.
+
+    Example: `anyorder bench scaling --length 16 --length 256`
+    """
+    from anyorder.bench.scaling import bench_scaling
+
+    _prepare(threads=threads, peers=False)
+    setting = _setting(small=small, length=BASE_LENGTH)
+    rows = bench_scaling(setting, lengths=lengths or LONG_LENGTHS, batch=batch, repeats=repeats)
+    show(rows, as_json=as_json)
+    _draw(plot, rows, title="Time of a token", axis="tokens of a sentence", upward="ms a token")
+
+
+@app.command()
+def train(
+    sentences: int = typer.Option(32, "--sentences", min=1, help="Of the batch."),
+    length: int = typer.Option(BASE_LENGTH, "--length", min=1, help="Of sources and targets."),
+    small: bool = SMALL,
+    peers: bool = PEERS,
+    threads: int | None = THREADS,
+    repeats: int = typer.Option(15, "--repeats", min=1),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Updates of InDIGO against those of an ordinary Transformer and of Marian in a plain loop.
+
+    Also the memory of an update and of decoding.
+
+    Example: `anyorder bench train --sentences 16`
+    """
+    from anyorder.bench.training import bench_training
+
+    _prepare(threads=threads, peers=peers)
+    setting = _setting(small=small, length=length)
+    show(bench_training(setting, sentences=sentences, peers=peers, repeats=repeats), as_json=as_json)
+
+
+def _prepare(*, threads: int | None, peers: bool) -> None:
+    import torch
+
+    from anyorder.bench.peers import check_installed
+
+    if peers:
+        check_installed()
+    if threads is not None:
+        torch.set_num_threads(threads)
+
+
+def _setting(*, small: bool, length: int) -> Setting:
+    from anyorder.bench.engines import Setting
+
+    if small:
+        return Setting(model=_model(64, 1, "bench"), vocabulary=1000, length=length)
+    return Setting(model=Model(), vocabulary=BASE_VOCABULARY, length=length)
+
+
+def _draw(path: Path | None, rows: Sequence[Row], *, title: str, axis: str, upward: str) -> None:
+    if path is None:
+        return
+    from anyorder.bench_plot import plot
+    from anyorder.files import write_file
+
+    write_file(path, plot(rows, title=title, axis=axis, upward=upward).encode())
 
 
 def _model(width: int, layers: int, command: str) -> Model:

@@ -64,6 +64,9 @@ def generate(
     svg: Path | None = SVG,
     as_json: bool = AS_JSON,
     device: str | None = DEVICE,
+    precision: Literal["fp32", "int8"] = typer.Option(
+        "fp32", "--precision", help="Of the weights; int8 is faster on a CPU."
+    ),
 ) -> None:
     """Write the answer to each source, in order, as soon as it is known.
 
@@ -75,7 +78,7 @@ def generate(
     """
     from anyorder.generate import Writer
 
-    writer = Writer.load(run, device=device)
+    writer = Writer.load(run, device=device, precision=precision)
     settings = writer.settings(
         search=search,
         beam=beam,

@@ -1,0 +1,129 @@
+"""Other people's Transformers of the same size, with random weights: Transformers' Marian and CTranslate2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anyorder import config
+from anyorder.errors import UserError
+from anyorder.tokens import BOS, EOS, PAD
+
+CLIP_NORM = 1.0
+
+
+def check_installed() -> None:
+    """Peers come with an extra of their own."""
+    try:
+        import ctranslate2  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            f"{error.name} is not installed: pip install anyorder[bench], or --no-peers"
+        ) from None
+
+
+def marian(settings: config.Model, *, vocabulary: int) -> Any:  # noqa: ANN401 (untyped)
+    """Transformers' model."""
+    from transformers import MarianConfig, MarianMTModel
+
+    shape = MarianConfig(
+        vocab_size=vocabulary,
+        d_model=settings.width,
+        encoder_layers=settings.encoder_layers,
+        decoder_layers=settings.decoder_layers,
+        encoder_attention_heads=settings.heads,
+        decoder_attention_heads=settings.heads,
+        encoder_ffn_dim=settings.hidden,
+        decoder_ffn_dim=settings.hidden,
+        activation_function="relu",
+        dropout=settings.dropout,
+        scale_embedding=True,
+        pad_token_id=PAD,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        decoder_start_token_id=PAD,
+        forced_eos_token_id=None,
+    )
+    torch.manual_seed(0)
+    return MarianMTModel(shape)
+
+
+def marian_decoder(model: Any) -> Callable[[Tensor, int], object]:  # noqa: ANN401
+    """From sources, (sentences, length), and a beam to targets that are as long."""
+    model.eval()
+
+    @torch.inference_mode()
+    def decode(source: Tensor, beam: int) -> object:
+        return model.generate(
+            source,
+            attention_mask=torch.ones_like(source),
+            min_new_tokens=source.shape[1],
+            max_new_tokens=source.shape[1],
+            num_beams=beam,
+            do_sample=False,
+        )
+
+    return decode
+
+
+def ctranslate2_decoder(
+    model: Any,  # noqa: ANN401
+    folder: Path,
+    *,
+    precision: str,
+) -> Callable[[Tensor, int], object]:
+    """The same model as CTranslate2 runs it; folder: an empty one, for its file."""
+    import ctranslate2
+    from ctranslate2.converters.transformers import MarianMTLoader
+
+    spec = MarianMTLoader().get_model_spec(model)
+    # Marian's loader leaves out the last word, which is padding in its own models.
+    words = [f"word{number}" for number in range(model.config.vocab_size - 1)]
+    words[PAD], words[BOS], words[EOS] = "<pad>", "<s>", "</s>"
+    spec.register_source_vocabulary(words)
+    spec.register_target_vocabulary(words)
+    spec.config.decoder_start_token = words[PAD]
+    spec.config.bos_token, spec.config.eos_token = words[BOS], words[EOS]
+    spec.config.unk_token = words[-1]
+    spec.config.add_source_eos = False
+    spec.validate()
+    spec.optimize(quantization=None)
+    spec.save(str(folder))
+    translator = ctranslate2.Translator(
+        str(folder),
+        device="cpu",
+        compute_type={"fp32": "float32", "int8": "int8"}[precision],
+        inter_threads=1,
+        intra_threads=torch.get_num_threads(),
+    )
+
+    def decode(source: Tensor, beam: int) -> object:
+        length = source.shape[1]
+        return translator.translate_batch(
+            [[words[token] for token in sentence] for sentence in source.tolist()],
+            beam_size=beam,
+            min_decoding_length=length,
+            max_decoding_length=length,
+        )
+
+    return decode
+
+
+def marian_trainer(model: Any, source: Tensor, target: Tensor) -> Callable[[], None]:  # noqa: ANN401
+    """An update by a plain loop. source, target: (sentences, length)."""
+    adam = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    mask = torch.ones_like(source)
+
+    def step() -> None:
+        model.train()
+        adam.zero_grad(set_to_none=True)
+        model(input_ids=source, attention_mask=mask, labels=target).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
+        adam.step()
+
+    return step

@@ -1,0 +1,58 @@
+"""Benchmarks of decoding and training, on a model so small that only their tables matter."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from anyorder.bench.engines import BASELINE, Setting, bench_engines
+from anyorder.bench.measure import Row
+from anyorder.bench.scaling import bench_scaling
+from anyorder.bench_plot import plot
+from anyorder.config import Model
+
+SMALL = Setting(
+    model=Model(width=16, hidden=32, heads=2, encoder_layers=1, decoder_layers=1), vocabulary=200, length=4
+)
+
+
+def test_engines_are_compared_with_indigo_at_each_batch_and_beam() -> None:
+    rows = bench_engines(SMALL, batches=[1, 3], beams=[1, 2], peers=False, repeats=2)
+    measured = [row for row in rows if row.curve is not None]
+    assert {(row.curve, row.at) for row in measured} >= {("InDIGO, greedy", 1), ("InDIGO int8, beam 2", 3)}
+    assert all(row.against == BASELINE for row in measured)
+    assert [row.ratio for row in measured if row.name.endswith(f": {BASELINE}")] == [1.0] * 4
+    assert {row.unit for row in rows[-2:]} == {"GFLOPS", "GB/s"}
+
+
+def test_scaling_divides_by_what_was_written() -> None:
+    rows = bench_scaling(SMALL, lengths=[2, 8], batch=2, repeats=1)
+    assert [row.at for row in rows[:-1]] == [2, 8, 2, 8]
+    assert rows[0].ratio == rows[2].ratio == 1.0
+
+
+def test_a_picture_has_a_curve_for_each_variant() -> None:
+    rows = [
+        Row(name=f"{name} {at}", value=at, unit="ms", ratio=None, against=None, curve=name, at=at)
+        for name in ("one", "other")
+        for at in (1, 32)
+    ]
+    drawn = plot([*rows, Row("limit", 1.0, "ms", None, None)], title="T", axis="batch", upward="ms")
+    assert drawn.count("<path") == 2
+    assert "other" in drawn and "limit" not in drawn
+
+
+def test_rows_are_json() -> None:
+    assert json.dumps(vars(Row("limit", 1.0, "ms", None, None)))
+
+
+def test_lengths_are_all_written() -> None:
+    """A model that could end early would be measured too fast."""
+    with pytest.raises(AssertionError, match="before its time"):
+        from anyorder.bench.engines import endless, random_source, write
+        from anyorder.model import Indigo
+
+        model = endless(Indigo, SMALL)
+        model.embed_output.weight.data.zero_()
+        write(model, random_source(SMALL, 2), 1)
