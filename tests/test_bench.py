@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
-import pytest
-
 from anyorder.bench.engines import BASELINE, Setting, bench_engines
 from anyorder.bench.measure import Row
 from anyorder.bench.scaling import bench_scaling
@@ -39,20 +35,5 @@ def test_a_picture_has_a_curve_for_each_variant() -> None:
         for at in (1, 32)
     ]
     drawn = plot([*rows, Row("limit", 1.0, "ms", None, None)], title="T", axis="batch", upward="ms")
-    assert drawn.count("<path") == 2
+    assert {f"line{number}" for number in (1, 2, 3) if f'class="line{number}"' in drawn} == {"line1", "line2"}
     assert "other" in drawn and "limit" not in drawn
-
-
-def test_rows_are_json() -> None:
-    assert json.dumps(vars(Row("limit", 1.0, "ms", None, None)))
-
-
-def test_lengths_are_all_written() -> None:
-    """A model that could end early would be measured too fast."""
-    with pytest.raises(AssertionError, match="before its time"):
-        from anyorder.bench.engines import endless, random_source, write
-        from anyorder.model import Indigo
-
-        model = endless(Indigo, SMALL)
-        model.embed_output.weight.data.zero_()
-        write(model, random_source(SMALL, 2), 1)

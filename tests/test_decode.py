@@ -22,7 +22,7 @@ from conftest import (
 )
 from torch import Tensor
 
-from anyorder import config
+from anyorder import config, families
 from anyorder.batch import Example, collate
 from anyorder.beam import Hypothesis
 from anyorder.decode import decode, draw, ranked, shortlisted
@@ -447,6 +447,20 @@ def test_a_batch_is_its_sentences_one_by_one(first: str, search: str, width: int
         )[0]
         assert described(together[row]) == described(alone)
         assert [one.score for one in together[row]] == pytest.approx([one.score for one in alone], abs=1e-4)
+
+
+@pytest.mark.parametrize("memory", [1, 20_000])
+def test_answers_do_not_depend_on_how_many_fit_into_the_memory(
+    memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where not one source fits, they are decoded one by one."""
+    model = tiny_model(seed=2)
+    sources = [example.target for example in random_examples(lengths=[5, 1, 3, 3, 2], seed=1)]
+    settings, cpu = config.Decode(beam=2, max_length=4), torch.device("cpu")
+    together = decode_all(model, sources, settings=settings, device=cpu)
+    monkeypatch.setattr(families, "DECODING_MEMORY", memory)
+    in_parts = decode_all(model, sources, settings=settings, device=cpu)
+    assert [described(each) for each in in_parts] == [described(each) for each in together]
 
 
 @searches

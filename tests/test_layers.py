@@ -45,9 +45,9 @@ def test_cross_attention_with_dropout_has_the_mean_of_the_one_without() -> None:
     torch.manual_seed(0)
     attention = CrossAttention(width=8, heads=2, dropout=0.2).double()
     source, states = torch.randn(1, 5, 8).double(), torch.randn(1, 3, 8).double()
-    visible = torch.tensor([True, True, True, True, False]).view(1, 1, 1, 5)
+    padding = torch.tensor([0, 0, 0, 0, float("-inf")]).view(1, 1, 1, 5)
     keys = attention.keys_values(source)
     with torch.no_grad():
-        noisy = torch.stack([attention(states, *keys, visible=visible) for _ in range(4000)]).mean(dim=0)
-        plain = attention.eval()(states, *keys, visible=visible)
+        noisy = torch.stack([attention(states, *keys, padding=padding) for _ in range(4000)]).mean(dim=0)
+        plain = attention.eval()(states, *keys, padding=padding)
     torch.testing.assert_close(noisy, plain, atol=0.03, rtol=0)

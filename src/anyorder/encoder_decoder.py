@@ -103,10 +103,11 @@ class EncoderDecoder(nn.Module):
 
     def source_keys(self, memory: Memory) -> list[SourceKeys]:
         """What each decoder layer attends to, computed once a source."""
-        visible = memory.mask[:, None, None, :]
+        real = memory.mask[:, None, None, :]
+        padding = torch.zeros_like(real, dtype=memory.states.dtype).masked_fill(~real, float("-inf"))
         layers = cast("Sequence[DecoderLayer]", self.decoder)
         pairs = (layer.cross.keys_values(memory.states) for layer in layers)
-        return [SourceKeys(key, value, visible) for key, value in pairs]
+        return [SourceKeys(key, value, padding) for key, value in pairs]
 
     # --- words in and out ---
 

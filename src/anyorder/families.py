@@ -31,6 +31,8 @@ from anyorder.loss import Loss, batch_loss
 from anyorder.model import Indigo
 
 DECODED_AT_ONCE = 64  # sources
+DECODING_MEMORY = 2**30  # bytes, beside the weights; fewer sources are decoded at once to keep to it
+FLOAT_BYTES = 4
 
 Model = Indigo | InsertionTransformer
 AnyModel = TypeVar("AnyModel")
@@ -133,21 +135,24 @@ def decode_all(
     lines: the number of each, which sampling depends on; around: what is given of each target.
     """
     found: list[list[Hypothesis]] = [[] for _ in sources]
-    for chosen in _like_with_like(sources):
+    limits = _limits(sources, settings)
+    if around is not None:
+        limits = _limits_around(around.canvases, limits, settings)
+    for chosen in _like_with_like(model, sources, limits, settings):
         source, mask = collate_sources([sources[index] for index in chosen])
-        limits = _limits([sources[index] for index in chosen], settings)
         constrained = {}
         if around is not None:
             canvases = [around.canvases[index] for index in chosen]
-            limits = _limits_around(canvases, limits, settings)
             ids = ordered(model, purpose="complete").writable_ids(source)
-            constrained["rules"] = Rules.of(canvases, ends_word=around.ends(ids).to(device), limits=limits)
+            constrained["rules"] = Rules.of(
+                canvases, ends_word=around.ends(ids).to(device), limits=limits[chosen]
+            )
         answers = family_of(model).decode(
             model,
             source.to(device),
             mask.to(device),
             settings=settings,
-            limits=limits,
+            limits=limits[chosen],
             lines=[index if lines is None else lines[index] for index in chosen],
             **constrained,
         )
@@ -163,19 +168,42 @@ def _limits_around(canvases: Sequence[Canvas], limits: Tensor, settings: config.
     return torch.maximum(limits, needed).clamp(max=settings.max_length)
 
 
-def _like_with_like(sources: Sequence[NDArray[np.generic]]) -> Iterator[list[int]]:
-    by_length = sorted(range(len(sources)), key=lambda index: len(sources[index]))
-    for start in range(0, len(by_length), DECODED_AT_ONCE):
-        yield by_length[start : start + DECODED_AT_ONCE]
+def _like_with_like(
+    model: Model, sources: Sequence[NDArray[np.generic]], limits: Tensor, settings: config.Decode
+) -> Iterator[list[int]]:
+    """Which sources are decoded together: as many as fit, the shortest first."""
+    together: list[int] = []
+    for index in sorted(range(len(sources)), key=lambda index: len(sources[index])):
+        # All are padded to the longest, which comes last.
+        need = decoding_memory(model, settings, source=len(sources[index]), target=int(limits[index]))
+        if len(together) == DECODED_AT_ONCE or (together and (len(together) + 1) * need > DECODING_MEMORY):
+            yield together
+            together = []
+        together.append(index)
+    if together:
+        yield together
+
+
+def decoding_memory(model: Model, settings: config.Decode, *, source: int, target: int) -> int:
+    """Bytes that a sentence takes at most, about: its keys and values, and the logits of its next words.
+
+    source, target: lengths.
+    """
+    sizes, hypotheses = model.settings, max(settings.beam, settings.n_best)
+    vectors = 2 * sizes.width * (sizes.decoder_layers + 1)  # a token's, with the keys of its gaps
+    logits = 2 * model.shape.target_vocabulary
+    if isinstance(model, InsertionTransformer):  # of the words of all gaps at once
+        logits *= target + 1
+    return FLOAT_BYTES * (source * vectors + hypotheses * (target * vectors + logits))
 
 
 def _limits(sources: Sequence[NDArray[np.generic]], settings: config.Decode) -> Tensor:
     """Most tokens to write for each; the ratio is of tokens, so it says nothing about pictures."""
-    relative = settings.max_ratio > 0 and sources[0].ndim == 1
+    relative = settings.max_ratio > 0 and all(source.ndim == 1 for source in sources)
     longest = [
         min(settings.max_length, int(settings.max_ratio * len(source)) + settings.max_extra)
         if relative and len(source)  # where there are only targets, sources are empty
         else settings.max_length
         for source in sources
     ]
-    return torch.tensor(longest)
+    return torch.tensor(longest, dtype=torch.long)

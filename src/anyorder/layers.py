@@ -141,15 +141,17 @@ class CrossAttention(nn.Module):
         key, value = self.project(source).chunk(2, dim=-1)
         return split_heads(key, self.heads), split_heads(value, self.heads)
 
-    def forward(self, states: Tensor, key: Tensor, value: Tensor, *, visible: Tensor) -> Tensor:
-        """states: (B, Q, D); key, value: (B, H, S, d); visible: (B, 1, 1, S)."""
+    def forward(self, states: Tensor, key: Tensor, value: Tensor, *, padding: Tensor) -> Tensor:
+        """states: (B, Q, D); key, value: (B, H, S, d); padding: (B, 1, 1, S), added to logits."""
         query = split_heads(self.query(states), self.heads)
         if self.training and self.dropout.p:  # the fused attention has no dropout on a CPU either
             logits = torch.matmul(query, key.mT) * key.shape[-1] ** -0.5
-            weights = self.dropout(logits.masked_fill(~visible, float("-inf")).softmax(dim=-1))
+            weights = self.dropout((logits + padding).softmax(dim=-1))
             attended = torch.matmul(weights, value)
         else:
-            attended = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=visible)
+            attended = nn.functional.scaled_dot_product_attention(
+                query, key, value, attn_mask=padding.to(query.dtype)
+            )
         return self.output(join_heads(attended))
 
 
@@ -214,7 +216,7 @@ class DecoderLayer(nn.Module):
 
         # All rows of a source are queries of one attention, so its keys are never copied for an order.
         rows = self.cross_norm(states).reshape(len(source.key), -1, states.shape[-1])  # (B, R / B · Q, D)
-        attended = self.cross(rows, source.key, source.value, visible=source.visible)
+        attended = self.cross(rows, source.key, source.value, padding=source.padding)
         states = states + self.dropout(attended.reshape(states.shape))
         return states + self.dropout(self.feed_forward(self.feed_forward_norm(states)))
 
@@ -225,11 +227,12 @@ class SourceKeys:
 
     key: Tensor  # (B, H, S, d)
     value: Tensor  # (B, H, S, d)
-    visible: Tensor  # (B, 1, 1, S), bool
+    # (B, 1, 1, S): 0 where real, -inf where padding; attention would make it of a mask at each step
+    padding: Tensor
 
     def keep(self, sentences: Tensor) -> SourceKeys:
         """Only those of some sentences."""
-        return SourceKeys(self.key[sentences], self.value[sentences], self.visible[sentences])
+        return SourceKeys(self.key[sentences], self.value[sentences], self.padding[sentences])
 
 
 class Past:
