@@ -15,7 +15,8 @@ from anyorder.decode import decode
 from anyorder.encoder_decoder import Shape
 from anyorder.errors import UserError
 from anyorder.model import Indigo
-from anyorder.quantised import Int8Linear, quantise
+from anyorder.packed import pack
+from anyorder.quantised import Int8Linear
 
 
 @pytest.mark.parametrize("rows", [1, 7])
@@ -56,7 +57,7 @@ def test_a_quantised_model_scores_alike(first: str) -> None:
     source, mask = random_sources(lengths=[5, 3, 4], words=80, seed=0)
     limits = torch.full((3,), 6)
     before = decode(model, source, mask, settings=config.Decode(beam=3), limits=limits)
-    quantise(model)
+    pack(model, precision="int8")
     after = decode(model, source, mask, settings=config.Decode(beam=3), limits=limits)
     assert not any(isinstance(part, nn.Linear) for part in model.modules())
     for (exact,), (rounded,) in zip(before, after, strict=True):

@@ -38,14 +38,3 @@ def test_logits_may_be_large() -> None:
     best = Vocabulary(embedding).best(torch.ones(32, 1), count=2)
     assert best.choices[0].tolist() == [3, BLOCK + 5]
     assert best.log_probs[0].tolist() == pytest.approx([-0.31326, -1.31326], abs=1e-4)
-
-
-def test_steps_of_fewer_and_more_rows_share_their_room() -> None:
-    """What an earlier step has left there is never seen."""
-    embedding = torch.randn(GROUP + 7, 4)
-    vocabulary = Vocabulary(embedding)
-    vocabulary.best(100 * torch.ones(9, 4), count=1)
-    for rows in (2, 30, 1):
-        query = torch.randn(rows, 4)
-        best = vocabulary.best(query, count=1).choices[:, 0]
-        assert best.tolist() == (query @ embedding.mT).argmax(dim=1).tolist()

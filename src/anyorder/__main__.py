@@ -10,10 +10,12 @@ import typer
 from anyorder.cli import app
 from anyorder.cli.output import INTERRUPTED
 from anyorder.errors import UserError
+from anyorder.kept_memory import keep_memory
 
 
 def main() -> NoReturn:
     """Run a command; what a person can mend is said in one line, without a traceback."""
+    keep_memory()
     try:
         # Typer's own answers would be boxes of several lines.
         sys.exit(app(prog_name="anyorder", standalone_mode=False))

@@ -27,9 +27,9 @@ from anyorder.image_features import EXTRACTOR, Extractor
 from anyorder.left_to_right import LeftToRight
 from anyorder.orders import Line, order_rule, prepare_order, spread
 from anyorder.own_order import checked_slots
+from anyorder.packed import PRECISIONS, pack
 from anyorder.paired import PairEncoder, SourceTokens
 from anyorder.processes import pick_device
-from anyorder.quantised import quantise
 from anyorder.replay import Step, steps
 from anyorder.scoring import Marginal, Score, score_best, score_given, score_in_any_order
 from anyorder.tokens import Tokenizer
@@ -40,7 +40,6 @@ Source = str | Path | NDArray[np.generic]
 TargetOrder = str | config.Order | Sequence[Sequence[int]]
 
 AT_ONCE = 64  # lines decoded together
-PRECISIONS = ("fp32", "int8")
 SHOWN = 40  # characters of a wrong value, in messages
 
 
@@ -100,8 +99,7 @@ class Writer:
         picked = pick_device(device or "auto")
         _check_precision(precision, picked)
         trained = load_trained(Path(folder), device=picked)
-        if precision == "int8":
-            quantise(trained.model)
+        pack(trained.model, precision=precision)
         return cls(trained, device=picked)
 
     @cached_property

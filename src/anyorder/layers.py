@@ -131,6 +131,7 @@ class CrossAttention(nn.Module):
     def __init__(self, *, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
+        self.scale = (width // heads) ** -0.5
         self.dropout = Dropout(dropout)
         self.query = nn.Linear(width, width, bias=False)
         self.project = nn.Linear(width, 2 * width, bias=False)
@@ -138,20 +139,15 @@ class CrossAttention(nn.Module):
 
     def keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """Computed once a source. source: (B, S, D); returns two (B, H, S, d)."""
-        key, value = self.project(source).chunk(2, dim=-1)
-        return split_heads(key, self.heads), split_heads(value, self.heads)
+        key, value = (split_heads(half, self.heads) for half in self.project(source).chunk(2, dim=-1))
+        return key.contiguous(), value.contiguous()  # or each step's product would copy them
 
     def forward(self, states: Tensor, key: Tensor, value: Tensor, *, padding: Tensor) -> Tensor:
         """states: (B, Q, D); key, value: (B, H, S, d); padding: (B, 1, 1, S), added to logits."""
-        query = split_heads(self.query(states), self.heads)
-        if self.training and self.dropout.p:  # the fused attention has no dropout on a CPU either
-            logits = torch.matmul(query, key.mT) * key.shape[-1] ** -0.5
-            weights = self.dropout((logits + padding).softmax(dim=-1))
-            attended = torch.matmul(weights, value)
-        else:
-            attended = nn.functional.scaled_dot_product_attention(
-                query, key, value, attn_mask=padding.to(query.dtype)
-            )
+        query = split_heads(self.query(states) * self.scale, self.heads)
+        # Torch's fused attention is slower for one query, as in writing, and has no dropout on a CPU.
+        weights = self.dropout((torch.matmul(query, key.mT) + padding).softmax(dim=-1))
+        attended = torch.matmul(weights, value)
         return self.output(join_heads(attended))
 
 
@@ -159,7 +155,9 @@ class FeedForward(nn.Sequential):
     """Two linear maps and a ReLU."""
 
     def __init__(self, *, width: int, hidden: int, dropout: float) -> None:
-        super().__init__(nn.Linear(width, hidden), nn.ReLU(), Dropout(dropout), nn.Linear(hidden, width))
+        super().__init__(
+            nn.Linear(width, hidden), nn.ReLU(inplace=True), Dropout(dropout), nn.Linear(hidden, width)
+        )
 
 
 class EncoderLayer(nn.Module):

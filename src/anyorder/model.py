@@ -115,7 +115,7 @@ class Indigo(EncoderDecoder):
         self.gap_to_word = nn.Linear(width, width, bias=False) if self.position_first else None
         self.copy_head = CopyHead(width=width) if settings.copying else None
         self.given_mark = nn.Parameter(torch.zeros(width)) if marks_given else None
-        self.packed_words: list[Product] | None = None  # the output embedding, once it is quantised
+        self.packed_words: list[Product] | None = None  # the output embedding, once it is packed
         self.apply(initialise)
 
     # --- learning: all steps at once ---
@@ -198,6 +198,8 @@ class Indigo(EncoderDecoder):
 
     def word_logits(self, query: Tensor) -> Tensor:
         """Of generated words. query: (..., D); returns (..., V), single precision at least."""
+        if self.packed_words is not None:
+            return torch.cat([product(query) for product in self.packed_words], dim=-1)
         return at_least_float(self.word_head(query, self.output_embedding))
 
     def vocabulary(self) -> Vocabulary:

@@ -1,4 +1,4 @@
-"""Weights of eight bits, for a model that is only used: a quarter of the memory to read at each step.
+"""Matrix products in eight bits, for a model that is only used: a quarter of the memory to read at each step.
 
 Each row of a weight matrix has a scale of its own, and so has each row of what it is multiplied with.
 Products are summed in integers by a kernel that ships with torch; all between them stays in single precision.
@@ -7,30 +7,12 @@ Products are summed in integers by a kernel that ships with torch; all between t
 from __future__ import annotations
 
 import warnings
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from anyorder.encoder_decoder import EncoderDecoder
-from anyorder.model import Indigo
-from anyorder.vocabulary import Product
-
-# R rows, D width, V words
-
 LARGEST = 127  # of the integers that stand for weights
-BLOCK = 4096  # words of the vocabulary
-
-
-def quantise(model: EncoderDecoder) -> None:
-    """Turn a model's matrix products into eight bits, for good: it can't be trained any more."""
-    for module in list(model.modules()):
-        for name, part in list(module.named_children()):
-            if isinstance(part, nn.Linear):
-                setattr(module, name, Int8Linear(part.weight, part.bias))
-    if isinstance(model, Indigo):
-        words = model.output_embedding[model.word_head.first :]
-        model.packed_words = [cast("Product", Int8Linear(block)) for block in words.split(BLOCK)]
 
 
 class Int8Linear(nn.Module):

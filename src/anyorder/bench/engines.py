@@ -19,7 +19,7 @@ from anyorder.decode import decode
 from anyorder.encoder_decoder import Shape
 from anyorder.left_to_right import LeftToRight
 from anyorder.model import Indigo
-from anyorder.quantised import quantise
+from anyorder.packed import PRECISIONS, pack
 from anyorder.tokens import EOD, UNK
 
 BASELINE = "InDIGO"
@@ -58,10 +58,11 @@ def own_engines(setting: Setting) -> dict[str, Decoder]:
     """InDIGO and an ordinary Transformer, in both precisions."""
     engines: dict[str, Decoder] = {}
     for name, kind in ((BASELINE, Indigo), ("our left to right", LeftToRight)):
-        engines[name] = partial(write, endless(kind, setting))
-        packed = endless(kind, setting)
-        quantise(packed)
-        engines[f"{name} int8"] = partial(write, packed)
+        for precision in PRECISIONS:
+            model = endless(kind, setting)
+            pack(model, precision=precision)
+            label = name if precision == "fp32" else f"{name} {precision}"
+            engines[label] = partial(write, model)
     return engines
 
 
