@@ -10,13 +10,16 @@ CORE := durations errors files config words tokens insertion replay order_statis
 	left_to_right loss insertion_model insertion_loss beam canvas constraints restriction decode insertion_decode families \
 	adaptive guided scoring canvas_text filling
 
+# A process a core, up to four, each with one thread: tensors of tests are too small to share between threads.
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist worksteal
+
 .PHONY: demo test check slow clean
 
 demo: $(VENV)/.demo
 	$(BIN)/anyorder demo
 
 test: $(VENV)/.test check
-	$(BIN)/python -m pytest --cov --cov-report=term --durations=10
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) --cov --cov-report=term --durations=10
 	$(BIN)/coverage report --fail-under=90 --include=$$(printf 'src/anyorder/%s.py,' $(CORE))
 
 check: $(VENV)/.test

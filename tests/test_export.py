@@ -10,7 +10,6 @@ import torch
 from corpora import learned
 from safetensors.torch import load_file, save_file
 
-from anyorder import shipped
 from anyorder.checkpoint import CONFIG_FILE, MODEL_FILE
 from anyorder.errors import UserError
 from anyorder.export import export
@@ -57,18 +56,3 @@ def test_no_model_is_overwritten_and_no_weight_becomes_infinite(tmp_path: Path) 
     with pytest.raises(UserError, match=r"word_head.project.weight has weights too large"):
         export(given, tmp_path / "half", precision="fp16")
     assert not (tmp_path / "half").exists()
-
-
-def test_a_name_means_one_of_ours_unless_there_is_such_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "ours")
-    export(learned().run, tmp_path / "ours" / "small", precision="fp16")
-    monkeypatch.chdir(tmp_path)
-    assert shipped.shipped_models() == ["small"]
-    assert Writer.load("small").generate(["a b"])
-    with pytest.raises(UserError, match=r"^large: no such folder; by name there is small$"):
-        Writer.load("large")
-    (tmp_path / "small").mkdir()
-    with pytest.raises(UserError, match=r"^small: no config.json in it"):
-        Writer.load("small")

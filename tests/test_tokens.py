@@ -72,9 +72,17 @@ def test_every_spelling_of_a_word_reads_as_the_word(word: str, tokenizer: Tokeni
     assert len(set(spellings)) == len(spellings)
     for spelling in spellings:
         assert tokenizer.words(spelling) == [word]
-        assert [tokenizer.ends_word(token) for token in spelling] == [False] * (len(spelling) - 1) + [True]
+        assert tokenizer.ends_word[list(spelling)].tolist() == [False] * (len(spelling) - 1) + [True]
     own = tuple(tokenizer.encode(word, "target").ids)
     assert UNK in own or own in spellings
+
+
+@pytest.mark.parametrize("tokenizer", [PIECES, WORDS], ids=["pieces", "words"])
+def test_a_token_ends_its_word_if_the_next_one_begins_another(tokenizer: Tokenizer) -> None:
+    following = tokenizer.size - 1
+    two_words = [len(tokenizer.words([token, following])) == 2 for token in range(UNK, tokenizer.size)]
+    assert tokenizer.ends_word[UNK:].tolist() == two_words
+    assert len(tokenizer.ends_word) == tokenizer.size
 
 
 @given(st.lists(lines, max_size=5))

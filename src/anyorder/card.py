@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from anyorder.checkpoint import Trained, load_trained
+from anyorder.checkpoint import CARD_FILE, Trained, load_trained
 from anyorder.config import Decode, Recipe, Side, Splits
 from anyorder.corpus import Statistics
 from anyorder.durations import duration
@@ -21,6 +21,7 @@ from anyorder.metrics.significance import interval
 from anyorder.metrics_log import LastUpdate, last_update
 from anyorder.results import TUNED_ON, Report, RunResults, evaluated_splits, load_results
 from anyorder.run_folder import sizes_of_run
+from anyorder.shipped import is_shipped, located
 from anyorder.template import recipe_toml
 
 OF_ONE_MACHINE = ("run", "data.root", "data.cache")  # keys that nobody else can use
@@ -53,6 +54,8 @@ class _Facts:
 
 def model_card(run: Path) -> str:
     """Markdown that tells a stranger what a model can and can't do, and how to make it again."""
+    if is_shipped(run):  # its run isn't here, but the card that was made from it
+        return (located(run) / CARD_FILE).read_text(encoding="utf-8")
     facts = _Facts(
         run=run,
         trained=load_trained(run, device=torch.device("cpu")),

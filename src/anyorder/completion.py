@@ -43,10 +43,9 @@ def complete_all(
             raise canvas.refusal(
                 f"what is given takes {least} tokens or more, but decode.max_length = {settings.max_length}"
             )
-    tokenizer = trained.tokenizer
     around = Around(
         canvases=[canvas.canvas for canvas in canvases],
-        ends_word=torch.tensor([tokenizer.ends_word(token) for token in range(tokenizer.size)]),
+        ends_word=torch.from_numpy(trained.tokenizer.ends_word),
     )
     found = decode_all(trained.model, sources, settings=settings, device=device, lines=lines, around=around)
     for canvas, hypotheses in zip(canvases, found, strict=True):

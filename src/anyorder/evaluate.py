@@ -37,6 +37,7 @@ from anyorder.results import (
     save_decoded,
     save_results,
 )
+from anyorder.shipped import refuse_results
 from anyorder.tokens import SPECIALS, UNK
 
 AT_ONCE = 256  # lines between two signs of life; batches are smaller
@@ -106,6 +107,7 @@ class Evaluator:
         device: str | None = None,
     ) -> Evaluator:
         """From a run's folder. overrides: `key=value` of [data] and [decode]."""
+        refuse_results(run)
         writer = Writer.load(run, device=device)
         return cls(
             run=run,

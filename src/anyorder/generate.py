@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -162,20 +162,20 @@ class Writer:
     ) -> list[list[Output]]:
         """Decode some sources together; first_line: how many came before, which sampling depends on."""
         encoded = self._encoded(sources)
-        sourceless = self.trained.recipe.sourceless
-        written = [line for line, source in enumerate(encoded) if len(source.vectors) or sourceless]
-        found = decode_all(
-            self.trained.model,
-            [encoded[line].vectors for line in written],
-            settings=settings,
-            device=self.device,
-            lines=[first_line + line for line in written],
-        )
-        outputs: list[list[Output]] = [[] for _ in sources]
-        for line, hypotheses in zip(written, found, strict=True):
-            own = encoded[line].own
-            outputs[line] = [self._output(hypothesis, own) for hypothesis in hypotheses]
-        return outputs
+
+        def decode(lines: list[int]) -> list[list[Hypothesis]]:
+            return decode_all(
+                self.trained.model,
+                [encoded[line].vectors for line in lines],
+                settings=settings,
+                device=self.device,
+                lines=[first_line + line for line in lines],
+            )
+
+        return [
+            [self._output(hypothesis, source.own) for hypothesis in hypotheses]
+            for source, hypotheses in zip(encoded, self._where_read(encoded, decode), strict=True)
+        ]
 
     def complete(
         self,
@@ -218,21 +218,35 @@ class Writer:
         settings: config.Decode,
         first_line: int,
     ) -> list[list[Completion]]:
+        def decode(lines: list[int]) -> list[list[Hypothesis]]:
+            return complete_all(
+                self.trained,
+                [sources[line].vectors for line in lines],
+                [canvases[line] for line in lines],
+                settings=settings,
+                device=self.device,
+                lines=[first_line + line for line in lines],
+            )
+
+        found = self._where_read(sources, decode)
+        return [
+            [self._completion(hypothesis, canvas, source.own) for hypothesis in hypotheses]
+            for source, canvas, hypotheses in zip(sources, canvases, found, strict=True)
+        ]
+
+    def _where_read(
+        self, sources: Sequence[_Encoded], decode: Callable[[list[int]], list[list[Hypothesis]]]
+    ) -> list[list[Hypothesis]]:
+        """What is decoded for each source: nothing for a blank one, unless this model reads no source at all.
+
+        decode: takes the lines, from 0, of those that are left.
+        """
         sourceless = self.trained.recipe.sourceless
-        written = [line for line, source in enumerate(sources) if len(source.vectors) or sourceless]
-        found = complete_all(
-            self.trained,
-            [sources[line].vectors for line in written],
-            [canvases[line] for line in written],
-            settings=settings,
-            device=self.device,
-            lines=[first_line + line for line in written],
-        )
-        outputs: list[list[Completion]] = [[] for _ in sources]
-        for line, hypotheses in zip(written, found, strict=True):
-            own = sources[line].own
-            outputs[line] = [self._completion(one, canvases[line], own) for one in hypotheses]
-        return outputs
+        lines = [line for line, source in enumerate(sources) if len(source.vectors) or sourceless]
+        found: list[list[Hypothesis]] = [[] for _ in sources]
+        for line, hypotheses in zip(lines, decode(lines), strict=True):
+            found[line] = hypotheses
+        return found
 
     def _completion(self, hypothesis: Hypothesis, canvas: CompiledCanvas, own: Sequence[str]) -> Completion:
         output, around = self._output(hypothesis, own), filled(canvas, hypothesis)

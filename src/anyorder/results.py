@@ -24,6 +24,7 @@ from anyorder.errors import UserError
 from anyorder.files import make_folder, write_file
 from anyorder.metrics import Options
 from anyorder.reading import File, content_digest
+from anyorder.shipped import refuse_results
 from anyorder.version import __version__
 
 FORMAT = 1  # of all files here
@@ -141,6 +142,7 @@ def load_results(run: Path, split: Splits, *, first_lines: int | None = None) ->
     name, folder = results_name(split, first_lines=first_lines), results_folder(run)
     limit = "" if first_lines is None else f" --lines {first_lines}"
     remedy = f"`anyorder evaluate {run} --split {split}{limit}` makes them"
+    refuse_results(run)
     if not run.is_dir():
         raise UserError(f"{run}: no such folder; give the folder of a run")
     path = folder / f"{name}.json"

@@ -58,6 +58,8 @@ def _recipe_before(run: Path) -> dict[str, Any]:
 
 def recipe_of_run(run: Path, overrides: Iterable[str] = ()) -> Recipe:
     """What a run is trained by, some keys changed by `key=value`."""
+    if not run.is_dir():
+        raise UserError(f"{run}: no such folder; give the folder of a run")
     if not (run / RECIPE_FILE).exists():
         raise UserError(f"{run}: no {RECIPE_FILE} in it, so it is no run of `anyorder train`")
     return recipe_with({**_recipe_before(run), "run": str(run)}, overrides, origin=str(run / RECIPE_FILE))

@@ -11,11 +11,14 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import tokenizers
+from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from anyorder.config import Side, Text
@@ -138,9 +141,13 @@ class Tokenizer:
     def _spelled(self, token: int, own: Sequence[str]) -> str:
         return self._pieces[token] if token < self.size else own[token - self.size]
 
-    def ends_word(self, token: int) -> bool:
-        """Whether a word ends with this token; only a piece may go on with the next one."""
-        return self.text.unit == "words" or token <= UNK or _ends_word(self._pieces[token])
+    @cached_property
+    def ends_word(self) -> NDArray[np.bool_]:
+        """Whether a word ends with a token, by id; only a piece may go on with the next one."""
+        whole_words = self.text.unit == "words"
+        return np.array(
+            [whole_words or token <= UNK or _ends_word(piece) for token, piece in enumerate(self._pieces)]
+        )
 
     def spellings(self, word: str) -> list[tuple[int, ...]]:
         """Every way in which the tokens of a target can spell one word."""

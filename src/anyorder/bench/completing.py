@@ -145,7 +145,7 @@ class _Bench:
     def grid(self, baseline: Writer, musts: Sequence[Sequence[str]]) -> list[str]:
         """By grid beam search over a model that writes from left to right."""
         model, tokenizer = ordered(baseline.trained.model, purpose="bench complete"), baseline.tokenizer
-        ends_word = torch.tensor([tokenizer.ends_word(token) for token in range(tokenizer.target_size)])
+        ends_word = torch.from_numpy(tokenizer.ends_word[: tokenizer.target_size])
         written = []
         for source, must in zip(self.sources, musts, strict=True):
             ids, mask = collate_sources([np.array(tokenizer.encode(source, "source").ids, dtype=np.int32)])

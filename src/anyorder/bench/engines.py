@@ -24,6 +24,7 @@ from anyorder.tokens import EOD, UNK
 
 BASELINE = "InDIGO"
 FLOAT_BYTES = 4
+REST = 0.3  # seconds; an engine's threads go on waiting busily for a while after its work
 Decoder = Callable[[Tensor, int], object]  # sources, (sentences, length), and a beam
 
 
@@ -49,7 +50,7 @@ def bench_engines(
             for batch in batches:
                 source = random_source(setting, batch)
                 calls = {name: partial(engine, source, beam) for name, engine in engines.items()}
-                timed = time_rows(interleaved(calls, repeats=repeats, warmup=1), against=BASELINE)
+                timed = time_rows(interleaved(calls, repeats=repeats, warmup=1, rest=REST), against=BASELINE)
                 rows += [_labelled(row, batch=batch, beam=beam) for row in timed]
     return [*rows, *_limits(setting, batches)]
 

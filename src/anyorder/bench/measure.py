@@ -28,15 +28,16 @@ class Row:
 
 
 def interleaved(
-    variants: Mapping[str, Callable[[], object]], *, repeats: int, warmup: int = 2
+    variants: Mapping[str, Callable[[], object]], *, repeats: int, warmup: int = 2, rest: float = 0.0
 ) -> dict[str, list[float]]:
-    """Seconds of each variant's calls, one of each in turn."""
+    """Seconds of each variant's calls, one of each in turn; rest: seconds before each."""
     for call in variants.values():
         for _ in range(warmup):
             call()
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(repeats):
         for name, call in variants.items():
+            time.sleep(rest)
             began = time.perf_counter()
             call()
             seconds[name].append(time.perf_counter() - began)

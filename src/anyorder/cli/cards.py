@@ -26,9 +26,10 @@ def card(
     from anyorder.card import model_card
     from anyorder.files import write_file
     from anyorder.results import evaluated_splits
+    from anyorder.shipped import is_shipped
 
     text = model_card(run)
-    if not evaluated_splits(run):
+    if not evaluated_splits(run) and not is_shipped(run):
         remarks.print(f"{run}: has no results yet; `anyorder evaluate {run}` makes them", soft_wrap=True)
     if output is None:
         print_line(text.rstrip("\n"))

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from anyorder.cli.input import stdin_lines
-from anyorder.cli.output import AS_JSON, print_json, print_line, results
+from anyorder.cli.output import AS_JSON, show_outputs
 from anyorder.cli.writing import DEVICE, RUN, decode_option
 from anyorder.errors import UserError
-
-if TYPE_CHECKING:
-    from anyorder.generate import Completion
 
 Request = tuple[str, str | None, dict[str, Any]]  # what messages call it, its source and its canvas
 
@@ -102,21 +98,7 @@ def complete(
         seed=seed,
     )
     for (_, asked_source, _), outputs in zip(asked, found, strict=True):
-        _show(asked_source, outputs, as_json=as_json, trace=trace)
-
-
-def _show(source: str | None, outputs: list[Completion], *, as_json: bool, trace: bool) -> None:
-    if as_json:
-        print_json({"source": source, "hypotheses": [asdict(output) for output in outputs]})
-    elif trace and outputs:
-        from anyorder.trace import draw
-
-        for output in outputs:
-            results.print(draw(output.steps, f"{output.text}  ({output.score:.3f})"))
-    else:
-        # A blank source has no outputs, but a line of its own, so that answers stay in step with requests.
-        for text in [output.text for output in outputs] or [""]:
-            print_line(text)
+        show_outputs(asked_source, outputs, as_json=as_json, trace=trace)
 
 
 def _requests(path: Path | None) -> Iterator[Request]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from rich.table import Table
 from anyorder.errors import UserError
 
 if TYPE_CHECKING:
+    from anyorder.generate import Output
     from anyorder.replay import Step
 
 results = Console(highlight=False, soft_wrap=False)
@@ -36,6 +38,21 @@ def print_line(text: str) -> None:
     """A line of plain text, at once: whoever reads along should not wait for a buffer to fill."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def show_outputs(source: str | None, outputs: Sequence[Output], *, as_json: bool, trace: bool) -> None:
+    """What a model wrote for one source, best first."""
+    if as_json:
+        print_json({"source": source, "hypotheses": [asdict(output) for output in outputs]})
+    elif trace and outputs:
+        from anyorder.trace import draw
+
+        for output in outputs:
+            results.print(draw(output.steps, f"{output.text}  ({output.score:.3f})"))
+    else:
+        # A blank source has no outputs, but a line of its own, so that answers stay in step with sources.
+        for text in [output.text for output in outputs] or [""]:
+            print_line(text)
 
 
 def write_svg(path: Path, steps: Sequence[Step]) -> None:

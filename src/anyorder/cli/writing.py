@@ -14,7 +14,7 @@ import typer
 
 from anyorder.cli.input import stdin_lines
 from anyorder.cli.orders import ORDER_FILE, order_section
-from anyorder.cli.output import AS_JSON, SVG, print_json, print_line, results, table, write_svg
+from anyorder.cli.output import AS_JSON, SVG, print_json, print_line, results, show_outputs, table, write_svg
 from anyorder.config import Decode
 from anyorder.errors import UserError
 
@@ -100,7 +100,7 @@ def generate(
     first: list[Step] = []
     for source, outputs in _answers(writer, _chunks(inputs, at_once=at_once), settings=settings):
         named = str(source) if isinstance(source, str | Path) else None
-        _show(named, outputs, as_json=as_json, trace=trace)
+        show_outputs(named, outputs, as_json=as_json, trace=trace)
         first = first or (outputs[0].steps if outputs else [])
     if svg is not None:
         write_svg(svg, first)
@@ -114,20 +114,6 @@ def _answers(
     for chunk in chunks:
         yield from zip(chunk, writer.answer(chunk, settings=settings, first_line=line), strict=True)
         line += len(chunk)
-
-
-def _show(source: str | None, outputs: list[Output], *, as_json: bool, trace: bool) -> None:
-    if as_json:
-        print_json({"source": source, "hypotheses": [asdict(output) for output in outputs]})
-    elif trace and outputs:
-        from anyorder.trace import draw
-
-        for output in outputs:
-            results.print(draw(output.steps, f"{output.text}  ({output.score:.3f})"))
-    else:
-        # A blank source has no outputs, but a line of its own, so that answers stay in step with sources.
-        for text in [output.text for output in outputs] or [""]:
-            print_line(text)
 
 
 def _chunks(inputs: list[Path] | None, *, at_once: int) -> Iterator[list[Source]]:
