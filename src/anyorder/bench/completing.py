@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
+import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -13,15 +13,21 @@ import numpy as np
 import torch
 
 from anyorder.batch import collate_sources
+from anyorder.bench import asked
+from anyorder.bench.asked import Request, kept_share
 from anyorder.bench.grid_beam import grid_beam
 from anyorder.families import ordered
 from anyorder.generate import Writer
 from anyorder.metrics import Options, Result, evaluate
 from anyorder.metrics.significance import compare
 
+FREE = "free"
 REQUIRED = (1, 2, 4)  # words of the reference, each set within the next
+AT_ONCE = 100  # sentences of a turn
 LONGEST = 60  # tokens, by the grid beam search
 SEED = 1
+
+Write = Callable[[Sequence[str], Sequence[Request]], list[str]]  # of sources and what is asked for
 
 
 @dataclass(frozen=True)
@@ -30,12 +36,26 @@ class Line:
 
     name: str
     bleu: float
+    exact: float  # percent
     kept: float | None  # share of constraints, in percent; None: there are none
     words: float  # written a sentence
     milliseconds: float  # of the processor, a sentence
-    ratio: float  # to free decoding, for as many words
+    ratio: float  # to free decoding, for as many words: the median of all turns
     p: float | None = None  # that BLEU differs by chance alone from the line's baseline
     against: str | None = None
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A way to write all sentences."""
+
+    name: str
+    requests: Sequence[Request]  # one a sentence
+    write: Write
+    against: str | None  # the setting that its BLEU is compared with
+    written: list[str] = field(default_factory=list)
+    costs: list[float] = field(default_factory=list)  # milliseconds of each turn
+    words: list[int] = field(default_factory=list)  # and what it wrote
 
 
 def bench_completing(
@@ -45,157 +65,149 @@ def bench_completing(
     *,
     baseline: Writer | None = None,
     beam: int,
+    names: bool = False,
 ) -> list[Line]:
-    """Free, with required words, and with a third blanked out; by grid beam search too, for a baseline."""
-    bench = _Bench(writer, sources, references, beam=beam)
-    lines = [bench.line("free", partial(bench.free, writer), against=None)]
-    before = "free"
-    for number in REQUIRED:
-        must = [words[:number] for words in bench.words]
-        name = f"{number} required"
-        lines.append(bench.line(name, partial(bench.required, must), musts=must, against=before))
-        before = name
-    prefixes = [_prefix(reference) for reference in references]
-    lines.append(bench.line("first third given", partial(bench.prefixed, prefixes), against="free"))
-    lines.append(bench.line("a third blanked out", bench.blanked, against="first third given"))
+    """Free decoding, every kind of request, and for a baseline a grid beam search.
+
+    names: require the identifiers of code instead of words drawn by chance.
+    """
+    settings = [_Setting(FREE, [{}] * len(sources), _free(writer, beam=beam), None)]
+    complete = _complete(writer, beam=beam)
+    if names:
+        settings += _with_names(references, complete)
+    else:
+        settings += _with_words(references, writer, complete, beam=beam)
+        settings += _with_text(references, complete)
     if baseline is not None:
-        lines.append(bench.line("baseline, free", partial(bench.free, baseline), against="free"))
-        for number in REQUIRED:
-            must = [words[:number] for words in bench.words]
-            lines.append(
-                bench.line(
-                    f"grid beam, {number} required",
-                    partial(bench.grid, baseline, must),
-                    musts=must,
-                    against=f"{number} required",
-                )
+        settings += _by_baseline(settings, baseline, beam=beam)
+    # The settings take turns, so that what else the machine does falls on them alike.
+    for first in range(0, len(sources), AT_ONCE):
+        chosen = slice(first, first + AT_ONCE)
+        for setting in settings:
+            began = time.process_time()
+            written = setting.write(sources[chosen], setting.requests[chosen])
+            setting.costs.append(1000 * (time.process_time() - began))
+            setting.words.append(sum(len(text.split()) for text in written))
+            setting.written.extend(written)
+    return list(_lines(settings, references, Options.for_side(writer.trained.recipe.text.target)))
+
+
+def _with_words(
+    references: Sequence[str], writer: Writer, complete: Write, *, beam: int
+) -> Iterator[_Setting]:
+    """Some words of the reference must appear, or may not; nested sets of them."""
+    chance = np.random.default_rng(SEED)
+    words = [asked.drawn_words(reference, chance, most=max(REQUIRED)) for reference in references]
+    before = FREE
+    for number in REQUIRED:
+        name = f"{number} required"
+        yield _Setting(name, [{"must": some[:number]} for some in words], complete, before)
+        before = name
+    two = [asked.in_order_of(reference, some[:2]) for reference, some in zip(references, words, strict=True)]
+    yield _Setting("2 required, in order", list(map(_in_order, two)), complete, "2 required")
+    four = [{"must": some} for some in words]
+    yield _Setting("4 required, greedy", four, _complete(writer, beam=1), "4 required")
+    yield _Setting("4 required, sampled", four, _complete(writer, search="sample"), "4 required")
+    yield _Setting("2 forbidden", [{"forbid": some[:2]} for some in words], complete, FREE)
+
+
+def _with_text(references: Sequence[str], complete: Write) -> Iterator[_Setting]:
+    """A part of the reference is given as it stands."""
+    chance = np.random.default_rng(SEED)
+    yield _Setting(
+        "first third given", [{"prefix": asked.first_third(one)} for one in references], complete, FREE
+    )
+    yield _Setting(
+        "last third given", [{"suffix": asked.last_third(one)} for one in references], complete, FREE
+    )
+    yield _Setting(
+        "a third blanked out",
+        [{"template": asked.blanked(one, chance)} for one in references],
+        complete,
+        "first third given",
+    )
+    yield _Setting(
+        "two words blanked out",
+        [{"template": asked.twice_blanked(one, chance)} for one in references],
+        complete,
+        "a third blanked out",
+    )
+    yield _Setting(
+        "half as a draft", [{"draft": asked.thinned(one, chance)} for one in references], complete, FREE
+    )
+
+
+def _with_names(references: Sequence[str], complete: Write) -> Iterator[_Setting]:
+    names = [asked.identifiers(reference) for reference in references]
+    yield _Setting("identifiers required", [{"must": some} for some in names], complete, FREE)
+    yield _Setting("identifiers, in order", list(map(_in_order, names)), complete, "identifiers required")
+
+
+def _in_order(must: Sequence[str]) -> Request:
+    return {"must": must, "in_order": len(must) > 1}
+
+
+def _by_baseline(settings: Sequence[_Setting], baseline: Writer, *, beam: int) -> Iterator[_Setting]:
+    """What left-to-right models have for required words."""
+    yield _Setting("baseline, free", settings[0].requests, _free(baseline, beam=beam), FREE)
+    for setting in settings:
+        if setting.name in {f"{number} required" for number in REQUIRED} | {"identifiers required"}:
+            yield _Setting(
+                f"grid beam, {setting.name}",
+                setting.requests,
+                partial(_by_grid, baseline, beam=beam),
+                setting.name,
             )
-    return lines
 
 
-class _Bench:
-    """The sentences, and what was written for them so far."""
+def _free(writer: Writer, *, beam: int) -> Write:
+    return lambda sources, _: [outputs[0].text for outputs in writer.generate(sources, beam=beam)]
 
-    def __init__(
-        self, writer: Writer, sources: Sequence[str], references: Sequence[str], *, beam: int
-    ) -> None:
-        self.writer, self.sources, self.references, self.beam = writer, sources, references, beam
-        chance = np.random.default_rng(SEED)
-        self.words = [_drawn_words(reference, chance) for reference in references]
-        self.templates = [_blanked(reference, chance) for reference in references]
-        self.results: dict[str, Result] = {}
-        self.free_cost = 0.0  # milliseconds a word
 
-    def line(
-        self,
-        name: str,
-        write: Callable[[], list[str]],
-        *,
-        musts: Sequence[Sequence[str]] | None = None,
-        against: str | None,
-    ) -> Line:
-        """Time and score one setting."""
-        began = time.process_time()
-        written = write()
-        milliseconds = 1000 * (time.process_time() - began) / len(written)
-        side = self.writer.trained.recipe.text.target
-        result = evaluate(written, [self.references], metrics=["bleu"], options=Options.for_side(side))[
-            "bleu"
-        ]
-        self.results[name] = result
-        words = sum(len(text.split()) for text in written) / len(written)
-        self.free_cost = self.free_cost or milliseconds / words
-        kept = None
-        if musts is not None:
-            kept = kept_share(written, musts)
-        elif name == "a third blanked out":
-            kept = 100 * float(
-                np.mean([fits(text, one) for text, one in zip(written, self.templates, strict=True)])
-            )
-        return Line(
-            name=name,
-            bleu=result.score,
-            kept=kept,
-            words=words,
-            milliseconds=milliseconds,
-            ratio=milliseconds / words / self.free_cost,
-            p=None if against is None else compare(result, self.results[against]).randomisation_p,
-            against=against,
+def _complete(writer: Writer, **options: Any) -> Write:  # noqa: ANN401
+    return lambda sources, requests: [
+        outputs[0].text for outputs in writer.complete(sources, requests, **options)
+    ]
+
+
+def _by_grid(
+    baseline: Writer, sources: Sequence[str], requests: Sequence[Request], *, beam: int
+) -> list[str]:
+    """By grid beam search over a model that writes from left to right."""
+    model, tokenizer = ordered(baseline.trained.model, purpose="bench complete"), baseline.tokenizer
+    ends_word = torch.from_numpy(tokenizer.ends_word[: tokenizer.target_size])
+    written = []
+    for source, request in zip(sources, requests, strict=True):
+        ids, mask = collate_sources([np.array(tokenizer.encode(source, "source").ids, dtype=np.int32)])
+        tokens = grid_beam(
+            model,
+            ids,
+            mask,
+            required=[tuple(tokenizer.encode(word, "target").ids) for word in request["must"]],
+            ends_word=ends_word,
+            width=beam,
+            limit=LONGEST,
         )
-
-    def free(self, writer: Writer) -> list[str]:
-        """What is written when nothing is given."""
-        return [outputs[0].text for outputs in writer.generate(self.sources, beam=self.beam)]
-
-    def required(self, musts: Sequence[Sequence[str]]) -> list[str]:
-        """With some words required, in any order."""
-        return self._completed([{"must": list(must)} for must in musts])
-
-    def prefixed(self, prefixes: Sequence[str]) -> list[str]:
-        """All that a left-to-right model can be given without a search of its own."""
-        return self._completed([{"prefix": prefix} for prefix in prefixes])
-
-    def blanked(self) -> list[str]:
-        """With two thirds of the reference given, around a blank."""
-        return self._completed([{"template": template} for template in self.templates])
-
-    def _completed(self, canvases: Sequence[dict[str, Any]]) -> list[str]:
-        return [outputs[0].text for outputs in self.writer.complete(self.sources, canvases, beam=self.beam)]
-
-    def grid(self, baseline: Writer, musts: Sequence[Sequence[str]]) -> list[str]:
-        """By grid beam search over a model that writes from left to right."""
-        model, tokenizer = ordered(baseline.trained.model, purpose="bench complete"), baseline.tokenizer
-        ends_word = torch.from_numpy(tokenizer.ends_word[: tokenizer.target_size])
-        written = []
-        for source, must in zip(self.sources, musts, strict=True):
-            ids, mask = collate_sources([np.array(tokenizer.encode(source, "source").ids, dtype=np.int32)])
-            tokens = grid_beam(
-                model,
-                ids,
-                mask,
-                required=[tuple(tokenizer.encode(word, "target").ids) for word in must],
-                ends_word=ends_word,
-                width=self.beam,
-                limit=LONGEST,
-            )
-            written.append(tokenizer.decode(tokens))
-        return written
+        written.append(tokenizer.decode(tokens))
+    return written
 
 
-# --- what is asked for, and whether it was kept: by text alone ---
-
-
-def kept_share(written: Sequence[str], musts: Sequence[Sequence[str]]) -> float:
-    """Percent of required words that stand in the text as whole words, as often as they are required."""
-    kept = asked = 0
-    for text, must in zip(written, musts, strict=True):
-        for word in set(must):
-            found = len(re.findall(rf"(?<!\w){re.escape(word)}(?!\w)", text, flags=re.IGNORECASE))
-            kept += min(found, list(must).count(word))
-        asked += len(must)
-    return 100 * kept / asked
-
-
-def fits(text: str, template: str) -> bool:
-    """Whether a text is a template with its blank filled."""
-    before, after = template.split("___")
-    return text.startswith(before.rstrip()) and text.endswith(after.lstrip())
-
-
-def _drawn_words(reference: str, chance: np.random.Generator) -> list[str]:
-    """Words of a reference, by chance, without their punctuation."""
-    words = [word for word in re.findall(r"\w+(?:-\w+)*", reference) if word.isalpha()]
-    return [words[number] for number in chance.permutation(len(words))[: max(REQUIRED)]]
-
-
-def _blanked(reference: str, chance: np.random.Generator) -> str:
-    """A reference with a third of its words, side by side, left out."""
-    words = reference.split()
-    missing = max(1, len(words) // 3)
-    start = int(chance.integers(len(words) - missing + 1))
-    return " ".join([*words[:start], "___", *words[start + missing :]])
-
-
-def _prefix(reference: str) -> str:
-    words = reference.split()
-    return " ".join(words[: max(1, len(words) // 3)])
+def _lines(settings: Sequence[_Setting], references: Sequence[str], options: Options) -> Iterator[Line]:
+    scores: dict[str, Result] = {}
+    free = [cost / words for cost, words in zip(settings[0].costs, settings[0].words, strict=True)]
+    for setting in settings:
+        results = evaluate(setting.written, [references], metrics=["bleu", "exact"], options=options)
+        scores[setting.name] = results["bleu"]
+        other = None if setting.against is None else scores[setting.against]
+        each = [cost / words for cost, words in zip(setting.costs, setting.words, strict=True)]
+        yield Line(
+            name=setting.name,
+            bleu=results["bleu"].score,
+            exact=results["exact"].score,
+            kept=kept_share(setting.written, setting.requests) if any(setting.requests) else None,
+            words=sum(setting.words) / len(references),
+            milliseconds=sum(setting.costs) / len(references),
+            ratio=statistics.median(one / base for one, base in zip(each, free, strict=True)),
+            p=None if other is None else compare(results["bleu"], other).randomisation_p,
+            against=setting.against,
+        )

@@ -125,12 +125,16 @@ def complete(
     ),
     lines: int | None = typer.Option(None, "--lines", min=1, help="Only the first so many."),
     beam: int = typer.Option(5, "--beam", min=1),
+    names: bool = typer.Option(
+        False, "--names", help="Require the identifiers of code instead of words drawn by chance."
+    ),
     as_json: bool = AS_JSON,
 ) -> None:
     """What required words and blanks do to translations: BLEU, constraints kept, time against free decoding.
 
     Words are drawn from the references, 1, 2 and 4, each set within the next. Times are of the processor, a
     sentence; their ratio is for as many words. p: that BLEU differs by chance from the line named behind it.
+    Constraints are counted by a checker that reads nothing but text.
 
     Example: `anyorder bench complete runs/canvas --source test.en --target test.de --against runs/l2r`
     """
@@ -147,15 +151,17 @@ def complete(
         targets,
         baseline=None if against is None else Writer.load(against),
         beam=beam,
+        names=names,
     )
     if as_json:
         print_json({"rows": [asdict(one) for one in found]})
         return
-    drawn = table("", "BLEU", "kept", "words", "ms", "ratio", "p")
+    drawn = table("", "BLEU", "exact", "kept", "words", "ms", "ratio", "p")
     for one in found:
         drawn.add_row(
             one.name,
             f"{one.bleu:.1f}",
+            f"{one.exact:.1f} %",
             "" if one.kept is None else f"{one.kept:.1f} %",
             f"{one.words:.1f}",
             f"{one.milliseconds:.1f}",
