@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from anyorder.bench.engines import BASELINE, Setting, bench_engines
 from anyorder.bench.measure import Row
+from anyorder.bench.products import bench_products
 from anyorder.bench.scaling import bench_scaling
 from anyorder.bench_plot import plot
 from anyorder.config import Model
@@ -37,3 +38,10 @@ def test_a_picture_has_a_curve_for_each_variant() -> None:
     drawn = plot([*rows, Row("limit", 1.0, "ms", None, None)], title="T", axis="batch", upward="ms")
     assert {f"line{number}" for number in (1, 2, 3) if f'class="line{number}"' in drawn} == {"line1", "line2"}
     assert "other" in drawn and "limit" not in drawn
+
+
+def test_products_are_compared_row_by_row() -> None:
+    rows = bench_products(width=8, hidden=16, rows=[1, 3], repeats=2)
+    assert [row.ratio for row in rows if row.name.endswith("as torch multiplies")] == [1, 1]
+    assert sum("laid out ahead" in row.name for row in rows) == 2
+    assert sum("int8" in row.name for row in rows) == 2

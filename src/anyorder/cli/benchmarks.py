@@ -21,6 +21,7 @@ LENGTHS = (8, 16, 32, 64)
 LONG_LENGTHS = (16, 32, 64, 128, 256)
 BATCHES = (1, 32, 128)
 BEAMS = (1, 5)
+ROWS = (1, 5, 32, 128, 640)
 BASE_LENGTH, BASE_VOCABULARY = 27, 32_000
 THREADS = typer.Option(None, "--threads", min=1, help="Of the processor; default: all that torch takes.")
 PEERS = typer.Option(True, "--peers/--no-peers", help="Marian and CTranslate2 too: anyorder[bench].")
@@ -56,6 +57,30 @@ def attention(
         raise UserError(f"--width {width} must be a multiple of --heads {heads}")
     rows = bench_attention(batch=batch, length=length, width=width, heads=heads, repeats=repeats)
     show(rows, as_json=as_json)
+
+
+@app.command()
+def products(
+    width: int = typer.Option(512, "--width", min=1),
+    hidden: int = typer.Option(2048, "--hidden", min=1),
+    rows: list[int] | None = typer.Option(
+        None, "--rows", min=1, help="How many are multiplied, once for each; default 1, 5, 32, 128 and 640."
+    ),
+    threads: int | None = THREADS,
+    repeats: int = typer.Option(15, "--repeats", min=1),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Matrices laid out ahead and in eight bits against torch's own products, 24 of them a turn.
+
+    Example: `anyorder bench products --rows 1 --rows 32`
+    """
+    from anyorder.bench.products import bench_products
+
+    _prepare(threads=threads, peers=False)
+    show(
+        bench_products(width=width, hidden=hidden, rows=rows or ROWS, repeats=repeats),
+        as_json=as_json,
+    )
 
 
 @app.command()
