@@ -29,8 +29,10 @@ from safetensors.numpy import load_file
 
 import anyorder
 from anyorder import config
+from anyorder.bench.measure import time_rows
 from anyorder.checkpoint import checkpoints
 from anyorder.cli import app
+from anyorder.cli.benchmarks import show
 from anyorder.config import load_recipe
 from anyorder.replay import steps
 from anyorder.svg import svg
@@ -535,6 +537,21 @@ def test_a_benchmark_compares_with_a_named_baseline(capsys: Capture) -> None:
     baseline = next(row for row in rows if row["name"] == row["against"])
     assert baseline["ratio"] == 1
     assert "ratio" in call_here(capsys, "bench", "attention", *flags).stdout.decode()
+
+
+def test_tokens_a_second_are_those_of_the_median_time(capsys: Capture) -> None:
+    seconds = {"plain": [0.5, 0.25, 2.0], "other": [1.0, 1.0, 1.0]}
+    counted = time_rows(seconds, against="plain", tokens=1000)
+    assert [row.tokens_per_second for row in counted] == [2000, 1000]
+    uncounted = time_rows(seconds, against="plain")
+    assert [row.tokens_per_second for row in uncounted] == [None, None]
+    show([*counted, *uncounted], as_json=False)
+    heading, first, *_, last = capsys.readouterr().out.splitlines()
+    assert heading.split()[-3:] == ["tokens", "a", "second"]
+    assert first.endswith("2,000")
+    assert last.startswith("other")
+    show(uncounted, as_json=False)
+    assert "tokens" not in capsys.readouterr().out
 
 
 def test_decoding_is_compared_at_each_length(capsys: Capture) -> None:

@@ -61,7 +61,7 @@ def sao(
 ) -> None:
     """Training with searched adaptive orders against training left to right, on the same batch.
 
-    Also what a search holds in memory, and where its time goes.
+    Tokens are those of the targets. Also what a search holds in memory, and where its time goes.
 
     Example: `anyorder bench sao`
     """
@@ -172,12 +172,14 @@ def show(rows: Sequence[Row], *, as_json: bool) -> None:
     if as_json:
         print_json({"rows": [asdict(row) for row in rows]})
         return
-    drawn = table("", "median", "ratio", "middle half")
+    counted = any(row.tokens_per_second is not None for row in rows)
+    drawn = table("", "median", "ratio", "middle half", *(["tokens a second"] if counted else []))
     for row in rows:
         drawn.add_row(
             row.name,
             f"{row.value:.2f} {row.unit}",
             "" if row.ratio is None else f"{row.ratio:.2f}",
             "" if row.low is None else f"{row.low:.2f} to {row.high:.2f}",
+            *([] if row.tokens_per_second is None else [f"{row.tokens_per_second:,.0f}"]),
         )
     results.print(drawn)
