@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import FIRST_WORD, random_sources, tiny_model
-from corpora import call_here, json_lines, learned
+from corpora import assert_one_line_refusal, call_here, json_lines, learned, write_lines
 
 from anyorder.batch import Example, collate
 from anyorder.bench.completing import fits, kept_share
@@ -67,8 +67,30 @@ def test_constraints_are_counted_by_whole_words() -> None:
     assert kept_share(["ein Hund.", "Hunde rennen"], [["hund"], ["hund"]]) == 50
     assert kept_share(["der der"], [["der", "der"]]) == 100
     assert kept_share(["der"], [["der", "der"]]) == 50
+    assert kept_share(["1 2"], [[]]) is None
     assert fits("ein Hund rennt.", "ein ___ rennt.")
     assert not fits("eine Katze rennt!", "ein ___ rennt.")
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "complaint"),
+    [
+        ([], [], "source: empty; allowed: a line or more"),
+        (["a b", " "], ["a b", "b"], "source:2: blank line; allowed: a sentence a line"),
+        (["a b"], [""], "target:1: blank line; allowed: a sentence a line"),
+    ],
+)
+def test_lines_that_give_no_time_of_a_sentence_are_refused(
+    sources: list[str],
+    targets: list[str],
+    complaint: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    source = write_lines(tmp_path / "source", sources)
+    target = write_lines(tmp_path / "target", targets)
+    answer = call_here(capsys, "bench", "complete", learned().run, "--source", source, "--target", target)
+    assert_one_line_refusal(answer, complaint)
 
 
 def test_the_benchmark_puts_settings_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from anyorder.batch import collate_sources
 from anyorder.bench.grid_beam import grid_beam
+from anyorder.errors import UserError
 from anyorder.families import ordered
 from anyorder.generate import Writer
 from anyorder.metrics import Options, Result, evaluate
@@ -104,6 +105,8 @@ class _Bench:
         ]
         self.results[name] = result
         words = sum(len(text.split()) for text in written) / len(written)
+        if not words:
+            raise UserError(f"{name}: the model writes no word, so there is no time of a word")
         self.free_cost = self.free_cost or milliseconds / words
         kept = None
         if musts is not None:
@@ -165,15 +168,18 @@ class _Bench:
 # --- what is asked for, and whether it was kept: by text alone ---
 
 
-def kept_share(written: Sequence[str], musts: Sequence[Sequence[str]]) -> float:
-    """Percent of required words that stand in the text as whole words, as often as they are required."""
+def kept_share(written: Sequence[str], musts: Sequence[Sequence[str]]) -> float | None:
+    """Percent of required words that stand in the text as whole words, as often as they are required.
+
+    None: none are required.
+    """
     kept = asked = 0
     for text, must in zip(written, musts, strict=True):
         for word in set(must):
             found = len(re.findall(rf"(?<!\w){re.escape(word)}(?!\w)", text, flags=re.IGNORECASE))
             kept += min(found, list(must).count(word))
         asked += len(must)
-    return 100 * kept / asked
+    return 100 * kept / asked if asked else None
 
 
 def fits(text: str, template: str) -> bool:

@@ -127,9 +127,8 @@ def complete(
     """
     from anyorder.bench.completing import bench_completing
     from anyorder.generate import Writer
-    from anyorder.reading import read_lines
 
-    sources, targets = ([line for _, line in read_lines(path)][:lines] for path in (source, target))
+    sources, targets = (_sentences(path)[:lines] for path in (source, target))
     if len(sources) != len(targets):
         raise UserError(f"{source} has {len(sources)} lines, {target} {len(targets)}: they must be as many")
     found = bench_completing(
@@ -154,6 +153,20 @@ def complete(
             "" if one.p is None else f"{one.p:.3f} ({one.against})",
         )
     results.print(drawn)
+
+
+def _sentences(path: Path) -> list[str]:
+    """Lines of which each holds something: times are of a sentence and of a word."""
+    from anyorder.reading import read_lines
+
+    sentences = []
+    for number, line in read_lines(path):
+        if not line.strip():
+            raise UserError(f"{path}:{number}: blank line; allowed: a sentence a line")
+        sentences.append(line)
+    if not sentences:
+        raise UserError(f"{path}: empty; allowed: a line or more")
+    return sentences
 
 
 def _model(width: int, layers: int, command: str) -> Model:
