@@ -38,6 +38,10 @@ def test_every_kind_of_constraint_is_counted(text: str, request_: dict[str, Any]
     assert asked.kept_share([text], [request_]) == pytest.approx(kept)
 
 
+def test_without_constraints_there_is_no_share() -> None:
+    assert asked.kept_share(["a", "b"], [{}, {"must": []}]) is None
+
+
 @pytest.mark.parametrize(
     ("text", "template", "fitting"),
     [

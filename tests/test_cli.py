@@ -29,9 +29,12 @@ from safetensors.numpy import load_file
 
 import anyorder
 from anyorder import config
+from anyorder.bench.measure import time_rows
 from anyorder.checkpoint import checkpoints
 from anyorder.cli import app
+from anyorder.cli.benchmarks import show
 from anyorder.config import load_recipe
+from anyorder.interruption import INTERRUPTED
 from anyorder.replay import steps
 from anyorder.svg import svg
 
@@ -98,6 +101,40 @@ def test_the_version(capsys: Capture) -> None:
 )
 def test_wrong_usage_is_answered_in_one_line(capsys: Capture, arguments: list[str], parts: list[str]) -> None:
     assert_one_line_refusal(call_here(capsys, *arguments), *parts)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["generate", "run", "--svg", "nowhere/file"],
+        ["compare", "run", "--svg", "nowhere/file"],
+        ["order", "l2r", "a b", "--svg", "nowhere/file"],
+        ["search-orders", "run", "--output", "nowhere/file"],
+        ["demo", "--page", "nowhere/file"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_file_without_a_folder_is_refused_before_any_work(capsys: Capture, arguments: list[str]) -> None:
+    answer = call_here(capsys, *arguments)
+    assert_one_line_refusal(answer, f"{arguments[-2]} nowhere/file: there is no folder nowhere")
+
+
+def test_ctrl_c_is_answered_while_the_commands_are_imported() -> None:
+    program = """if True:
+        import sys
+
+        class CtrlC:
+            def find_spec(self, name, path=None, target=None):
+                if name == "anyorder.cli":
+                    raise KeyboardInterrupt
+
+        sys.meta_path.insert(0, CtrlC())
+        from anyorder.__main__ import main
+
+        main()
+    """
+    answer = subprocess.run([sys.executable, "-c", program], env=QUIET, capture_output=True, check=False)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (INTERRUPTED, b"", b"")
 
 
 # order
@@ -535,6 +572,21 @@ def test_a_benchmark_compares_with_a_named_baseline(capsys: Capture) -> None:
     baseline = next(row for row in rows if row["name"] == row["against"])
     assert baseline["ratio"] == 1
     assert "ratio" in call_here(capsys, "bench", "attention", *flags).stdout.decode()
+
+
+def test_tokens_a_second_are_those_of_the_median_time(capsys: Capture) -> None:
+    seconds = {"plain": [0.5, 0.25, 2.0], "other": [1.0, 1.0, 1.0]}
+    counted = time_rows(seconds, against="plain", tokens=1000)
+    assert [row.tokens_per_second for row in counted] == [2000, 1000]
+    uncounted = time_rows(seconds, against="plain")
+    assert [row.tokens_per_second for row in uncounted] == [None, None]
+    show([*counted, *uncounted], as_json=False)
+    heading, first, *_, last = capsys.readouterr().out.splitlines()
+    assert heading.split()[-3:] == ["tokens", "a", "second"]
+    assert first.endswith("2,000")
+    assert last.startswith("other")
+    show(uncounted, as_json=False)
+    assert "tokens" not in capsys.readouterr().out
 
 
 def test_decoding_is_compared_at_each_length(capsys: Capture) -> None:

@@ -200,7 +200,7 @@ def test_a_wrong_override_says_how_one_is_written(recipe: Path, override: str, a
     ("content", "answer"),
     [
         (b"[train]\nsteps = = 3", "not valid TOML: Invalid value (at line 2, column 9)"),
-        (b"run = '\xff'", "not valid TOML: 'utf-8' codec can't decode byte 0xff"),
+        (b"\nrun = '\xff'", "not valid UTF-8 (byte 0xff in line 2)"),
         (
             b"",
             "data: missing; its keys are bad_lines, cache, dev, licence, max_length, name, root, test, train",

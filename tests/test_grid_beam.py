@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import FIRST_WORD, random_sources, tiny_model
-from corpora import call_here, json_lines, learned
+from corpora import assert_one_line_refusal, call_here, json_lines, learned, write_lines
 
 from anyorder.batch import Example, collate
 from anyorder.bench.grid_beam import grid_beam
@@ -60,6 +60,27 @@ def test_a_wide_grid_finds_the_best_of_all_sentences(required: list[tuple[int, .
         )
         if found or required:  # the empty sentence may be the best of all where nothing is required
             assert found == max(best, key=best.__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "complaint"),
+    [
+        ([], [], "source: empty; allowed: a line or more"),
+        (["a b", " "], ["a b", "b"], "source:2: blank line; allowed: a sentence a line"),
+        (["a b"], [""], "target:1: blank line; allowed: a sentence a line"),
+    ],
+)
+def test_lines_that_give_no_time_of_a_sentence_are_refused(
+    sources: list[str],
+    targets: list[str],
+    complaint: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    source = write_lines(tmp_path / "source", sources)
+    target = write_lines(tmp_path / "target", targets)
+    answer = call_here(capsys, "bench", "complete", learned().run, "--source", source, "--target", target)
+    assert_one_line_refusal(answer, complaint)
 
 
 def test_the_benchmark_puts_settings_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

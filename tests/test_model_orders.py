@@ -160,6 +160,14 @@ def test_targets_of_one_token_have_no_order(capsys: Capture, tmp_path: Path) -> 
     assert_one_line_refusal(answer, "none has two tokens or more, so there is no order to study")
 
 
+def test_lines_that_can_not_be_read_are_told_where_none_is_left(capsys: Capture, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "source", ["a b"])
+    target = tmp_path / "target"
+    target.write_bytes(b"a \xff\n")
+    answer = call_here(capsys, "orders", learned().run, "--source", source, "--target", target)
+    assert_one_line_refusal(answer, "no order to study; left out: 1 (not valid UTF-8")
+
+
 # Sentences with their steps
 
 

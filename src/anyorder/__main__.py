@@ -5,11 +5,8 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-import typer
-
-from anyorder.cli import app
-from anyorder.cli.output import INTERRUPTED
 from anyorder.errors import UserError
+from anyorder.interruption import INTERRUPTED
 from anyorder.kept_memory import keep_memory
 
 
@@ -17,11 +14,23 @@ def main() -> NoReturn:
     """Run a command; what a person can mend is said in one line, without a traceback."""
     keep_memory()
     try:
+        _run()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _run() -> NoReturn:
+    # Imported here because it takes a while, in which people may press Ctrl-C too.
+    import typer
+
+    from anyorder.cli import app
+
+    try:
         # Typer's own answers would be boxes of several lines.
         sys.exit(app(prog_name="anyorder", standalone_mode=False))
     except UserError as error:
         _fail(str(error))
-    except (KeyboardInterrupt, typer.Abort):
+    except typer.Abort:
         sys.exit(INTERRUPTED)
     except OSError as error:
         if error.filename is None or error.strerror is None:

@@ -437,8 +437,11 @@ def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
         raise UserError(f"{path}: is a folder; give the recipe, a .toml file") from None
     except OSError as error:
         raise UserError(f"{path}: can't be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path}: not valid TOML: {error}") from None
+    except UnicodeDecodeError as error:
+        wrong, line = error.object[error.start], error.object.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}: not valid UTF-8 (byte 0x{wrong:02x} in line {line})") from None
     values.setdefault("run", str(Path("runs") / path.stem))
     return recipe_with(values, overrides, origin=str(path))
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+INTERRUPTED = 128 + signal.SIGINT  # exit code, as shells count
+
 
 @contextmanager
 def interruption() -> Iterator[Callable[[], bool]]:

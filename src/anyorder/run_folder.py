@@ -53,7 +53,9 @@ def _recipe_before(run: Path) -> dict[str, Any]:
     try:
         return dict(json.loads((run / RECIPE_FILE).read_text(encoding="utf-8")))
     except (ValueError, TypeError):
-        raise UserError(f"{run / RECIPE_FILE}: broken; --overwrite starts anew") from None
+        raise UserError(
+            f"{run / RECIPE_FILE}: broken; `anyorder train RECIPE --overwrite` starts anew"
+        ) from None
 
 
 def recipe_of_run(run: Path, overrides: Iterable[str] = ()) -> Recipe:

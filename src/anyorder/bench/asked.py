@@ -81,10 +81,10 @@ def last_third(reference: str) -> str:
 # --- whether a text keeps to them ---
 
 
-def kept_share(written: Sequence[str], requests: Sequence[Request]) -> float:
-    """Percent of all constraints that are kept."""
+def kept_share(written: Sequence[str], requests: Sequence[Request]) -> float | None:
+    """Percent of all constraints that are kept; None: there are none."""
     kept = [one for text, request in zip(written, requests, strict=True) for one in verdicts(text, request)]
-    return 100 * float(np.mean(kept))
+    return 100 * float(np.mean(kept)) if kept else None
 
 
 def verdicts(text: str, request: Request) -> list[bool]:

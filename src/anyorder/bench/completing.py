@@ -16,6 +16,7 @@ from anyorder.batch import collate_sources
 from anyorder.bench import asked
 from anyorder.bench.asked import Request, kept_share
 from anyorder.bench.grid_beam import grid_beam
+from anyorder.errors import UserError
 from anyorder.families import ordered
 from anyorder.generate import Writer
 from anyorder.metrics import Options, Result, evaluate
@@ -88,6 +89,8 @@ def bench_completing(
             written = setting.write(sources[chosen], setting.requests[chosen])
             setting.costs.append(1000 * (time.process_time() - began))
             setting.words.append(sum(len(text.split()) for text in written))
+            if not setting.words[-1]:
+                raise UserError(f"{setting.name}: the model writes no word, so there is no time of a word")
             setting.written.extend(written)
     return list(_lines(settings, references, Options.for_side(writer.trained.recipe.text.target)))
 
@@ -204,7 +207,7 @@ def _lines(settings: Sequence[_Setting], references: Sequence[str], options: Opt
             name=setting.name,
             bleu=results["bleu"].score,
             exact=results["exact"].score,
-            kept=kept_share(setting.written, setting.requests) if any(setting.requests) else None,
+            kept=kept_share(setting.written, setting.requests),
             words=sum(setting.words) / len(references),
             milliseconds=sum(setting.costs) / len(references),
             ratio=statistics.median(one / base for one, base in zip(each, free, strict=True)),

@@ -21,6 +21,7 @@ class Row:
     unit: str
     ratio: float | None  # of the values, this one over the other's
     against: str | None
+    tokens_per_second: float | None = None  # where a benchmark counts them
     low: float | None = None  # quartiles of the ratio, pair by pair
     high: float | None = None
     curve: str | None = None  # that a picture has this value on
@@ -44,19 +45,24 @@ def interleaved(
     return seconds
 
 
-def time_rows(seconds: Mapping[str, list[float]], *, against: str) -> list[Row]:
-    """Median times in milliseconds and their ratios to one variant, paired by turn."""
+def time_rows(seconds: Mapping[str, list[float]], *, against: str, tokens: int | None = None) -> list[Row]:
+    """Median times in milliseconds and their ratios to one variant, paired by turn.
+
+    tokens: that a call deals with.
+    """
     rows = []
     for name, times in seconds.items():
         ratios = sorted(one / other for one, other in zip(times, seconds[against], strict=True))
         quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
+        median = statistics.median(times)
         rows.append(
             Row(
                 name=name,
-                value=1000 * statistics.median(times),
+                value=1000 * median,
                 unit="ms",
                 ratio=statistics.median(ratios),
                 against=against,
+                tokens_per_second=None if tokens is None else tokens / median,
                 low=quartiles[0],
                 high=quartiles[2],
             )

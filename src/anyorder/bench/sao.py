@@ -51,9 +51,10 @@ def bench_sao(setting: Setting, *, repeats: int) -> list[Row]:
     for beam in BEAMS:
         epochs[f"{setting.refresh} epochs of SAO, B = {beam}"] = partial(trainer.epochs, beam)
     seconds = interleaved(steps | epochs, repeats=repeats, warmup=1)
+    tokens = int(trainer.batch.lengths.sum())
     return [
-        *time_rows({name: seconds[name] for name in steps}, against=BASELINE),
-        *time_rows({name: seconds[name] for name in epochs}, against=plain),
+        *time_rows({name: seconds[name] for name in steps}, against=BASELINE, tokens=tokens),
+        *time_rows({name: seconds[name] for name in epochs}, against=plain, tokens=setting.refresh * tokens),
         *_memory_rows(setting),
         *shares_of_time(partial(trainer.search, max(BEAMS)), trainer.parts(), of="the search"),
         calibration(),

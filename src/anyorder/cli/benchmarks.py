@@ -95,7 +95,7 @@ def sao(
 ) -> None:
     """Training with searched adaptive orders against training left to right, on the same batch.
 
-    Also what a search holds in memory, and where its time goes.
+    Tokens are those of the targets. Also what a search holds in memory, and where its time goes.
 
     Example: `anyorder bench sao`
     """
@@ -165,9 +165,8 @@ def complete(
     """
     from anyorder.bench.completing import bench_completing
     from anyorder.generate import Writer
-    from anyorder.reading import read_lines
 
-    sources, targets = ([line for _, line in read_lines(path)][:lines] for path in (source, target))
+    sources, targets = (_sentences(path)[:lines] for path in (source, target))
     if len(sources) != len(targets):
         raise UserError(f"{source} has {len(sources)} lines, {target} {len(targets)}: they must be as many")
     found = bench_completing(
@@ -308,6 +307,20 @@ def _draw(path: Path | None, rows: Sequence[Row], *, title: str, axis: str, upwa
     write_file(path, plot(rows, title=title, axis=axis, upward=upward).encode())
 
 
+def _sentences(path: Path) -> list[str]:
+    """Lines of which each holds something: times are of a sentence and of a word."""
+    from anyorder.reading import read_lines
+
+    sentences = []
+    for number, line in read_lines(path):
+        if not line.strip():
+            raise UserError(f"{path}:{number}: blank line; allowed: a sentence a line")
+        sentences.append(line)
+    if not sentences:
+        raise UserError(f"{path}: empty; allowed: a line or more")
+    return sentences
+
+
 def _model(width: int, layers: int, command: str) -> Model:
     sizes = {
         "width": width,
@@ -324,12 +337,14 @@ def show(rows: Sequence[Row], *, as_json: bool) -> None:
     if as_json:
         print_json({"rows": [asdict(row) for row in rows]})
         return
-    drawn = table("", "median", "ratio", "middle half")
+    counted = any(row.tokens_per_second is not None for row in rows)
+    drawn = table("", "median", "ratio", "middle half", *(["tokens a second"] if counted else []))
     for row in rows:
         drawn.add_row(
             row.name,
             f"{row.value:.2f} {row.unit}",
             "" if row.ratio is None else f"{row.ratio:.2f}",
             "" if row.low is None else f"{row.low:.2f} to {row.high:.2f}",
+            *([] if row.tokens_per_second is None else [f"{row.tokens_per_second:,.0f}"]),
         )
     results.print(drawn)

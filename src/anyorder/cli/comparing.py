@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from anyorder.cli.evaluating import metric_names
-from anyorder.cli.output import print_json, print_line, results, table
+from anyorder.cli.output import check_folder, print_json, print_line, results, table
 from anyorder.cli.progress import Watcher
 from anyorder.config import Splits
 from anyorder.errors import UserError
@@ -92,6 +92,7 @@ def compare(
         html,
         {"--cases": cases, "--case-lines": case_lines, "--order-lines": order_lines, "--device": device},
     )
+    check_folder("--svg", svg)
     given = [*runs, *([baseline] if baseline is not None and baseline not in runs else [])]
     loaded = [load_results(run, split, first_lines=lines) for run in given]
     compared = compare_runs(
@@ -142,8 +143,7 @@ def _check_report_flags(html: Path | None, flags: Mapping[str, object]) -> None:
             raise UserError(f"{flag} {value}: is for a report, and there is no --html FILE")
     if flags["--cases"] is not None and flags["--case-lines"] is not None:
         raise UserError("--cases and --case-lines: give one of them, not both")
-    if html is not None and not html.parent.is_dir():
-        raise UserError(f"--html {html}: there is no folder {html.parent}")
+    check_folder("--html", html)
 
 
 def _cases(loaded: Sequence[RunResults], *, count: int | None, given: str | None) -> Cases:

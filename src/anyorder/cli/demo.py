@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from anyorder.cli.output import results
+from anyorder.cli.output import check_folder, results
 
 
 def demo(
@@ -20,4 +20,5 @@ def demo(
     from anyorder.cli.progress import Watcher
     from anyorder.demo import run_demo
 
+    check_folder("--page", page)
     run_demo(folder=folder, page=page, console=results, watch=Watcher)

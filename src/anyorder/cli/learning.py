@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.table import Table
 
-from anyorder.cli.output import AS_JSON, INTERRUPTED, print_json, results, table
+from anyorder.cli.output import AS_JSON, check_folder, print_json, results, table
 from anyorder.cli.progress import Watcher
 from anyorder.config import Recipe, Splits, load_recipe
 from anyorder.errors import UserError
+from anyorder.interruption import INTERRUPTED
 
 if TYPE_CHECKING:
     from anyorder.corpus import Corpus, Statistics
@@ -153,6 +154,7 @@ def search_orders(
     from anyorder.refresh import refresh_orders
     from anyorder.run_folder import recipe_of_run
 
+    check_folder("--output", output)
     settings = recipe_of_run(run, overrides or ())
     with Watcher() as watcher:
         folder = refresh_orders(settings, output=output, progress=watcher.preparing)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anyorder.cli.order_tables import figures_table, first_tokens_table, group_table, meanings, numbered
-from anyorder.cli.output import AS_JSON, print_json, results
+from anyorder.cli.output import AS_JSON, check_folder, print_json, results
 from anyorder.cli.progress import Watcher
 from anyorder.config import Recipe, Splits
 from anyorder.errors import UserError
@@ -76,8 +76,7 @@ def orders(
 
     _refuse_what_does_not_fit(split=split, source=source, target=target, beam=beam, written=written)
     _refuse_tags_that_do_not_fit(parser=parser, conllu=conllu, written=written)
-    if svg is not None and not svg.parent.is_dir():
-        raise UserError(f"--svg {svg}: there is no folder {svg.parent}")
+    check_folder("--svg", svg)
     picked = pick_device(device or "auto")
     trained = load_trained(run, device=picked)
     files = _files(trained.recipe, split=split, source=source, target=target)
@@ -218,7 +217,8 @@ def _study(
         labels=labels,
     )
     if compared is None:
-        raise UserError(f"{title}: none has two tokens or more, so there is no order to study")
+        reasons = "".join(f"; left out: {count:,} ({reason})" for reason, count in found.left_out.items())
+        raise UserError(f"{title}: none has two tokens or more, so there is no order to study{reasons}")
     return _Study(title=title, found=found, compared=compared, counted_in=counted.where)
 
 

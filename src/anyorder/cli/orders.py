@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from anyorder.cli.input import stdin_lines
-from anyorder.cli.output import AS_JSON, SVG, print_json, results, write_svg
+from anyorder.cli.output import AS_JSON, SVG, check_folder, print_json, results, write_svg
 from anyorder.config import Order
 from anyorder.errors import UserError
 
@@ -60,6 +60,7 @@ def order(
     from anyorder.relations_picture import relations_of
     from anyorder.replay import steps
 
+    check_folder("--svg", svg)
     section = order_section(name, parser=parser, order_file=order_file)
     orderer = prepare_order(section, split="test", common=_common(name, corpus))
     lines = [Line(number, words, [1] * len(words)) for number, words in enumerate(_sentences(text), start=1)]

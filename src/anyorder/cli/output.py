@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 results = Console(highlight=False, soft_wrap=False)
 remarks = Console(stderr=True, highlight=False)
 
-INTERRUPTED = 130  # exit code: 128 + SIGINT, as shells count
-
 AS_JSON = typer.Option(False, "--json", help="Print JSON, one object a line.")
 SVG = typer.Option(None, "--svg", help="File for a moving picture of how the first sentence is written.")
 
@@ -53,6 +51,12 @@ def show_outputs(source: str | None, outputs: Sequence[Output], *, as_json: bool
         # A blank source has no outputs, but a line of its own, so that answers stay in step with sources.
         for text in [output.text for output in outputs] or [""]:
             print_line(text)
+
+
+def check_folder(flag: str, path: Path | None) -> None:
+    """Refuse a file that has no folder to go to, before work is done for it."""
+    if path is not None and not path.parent.is_dir():
+        raise UserError(f"{flag} {path}: there is no folder {path.parent}")
 
 
 def write_svg(path: Path, steps: Sequence[Step]) -> None:

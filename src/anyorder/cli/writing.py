@@ -14,7 +14,17 @@ import typer
 
 from anyorder.cli.input import stdin_lines
 from anyorder.cli.orders import ORDER_FILE, order_section
-from anyorder.cli.output import AS_JSON, SVG, print_json, print_line, results, show_outputs, table, write_svg
+from anyorder.cli.output import (
+    AS_JSON,
+    SVG,
+    check_folder,
+    print_json,
+    print_line,
+    results,
+    show_outputs,
+    table,
+    write_svg,
+)
 from anyorder.config import Decode
 from anyorder.errors import UserError
 
@@ -78,6 +88,7 @@ def generate(
     """
     from anyorder.generate import Writer
 
+    check_folder("--svg", svg)
     writer = Writer.load(run, device=device, precision=precision)
     settings = writer.settings(
         search=search,
