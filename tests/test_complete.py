@@ -163,6 +163,16 @@ def test_an_empty_canvas_is_what_generate_writes(search: str) -> None:
             }
 
 
+@searches
+@pytest.mark.parametrize("first", ["word", "position"])
+def test_unknown_words_may_be_given_where_none_may_be_written(first: str, search: str) -> None:
+    outputs = writer(first=first).complete(
+        ["ein Hund"], [{"must": ["漢"]}], unknown=False, **SEARCHES[search]
+    )[0]
+    assert all(output.text.count("漢") == 1 for output in outputs)
+    assert not any("<unk>" in output.text for output in outputs)
+
+
 def test_blanks_have_as_many_words_as_they_should() -> None:
     sources = ["a b", "c d e", "f g h a b", "h"]
     template = "a ___{2,3} b ___{1} c ___{,2}"

@@ -86,9 +86,15 @@ class Moment:
         return scores if self.restriction is None else self.restriction.second(scores, first)
 
     def _allowed_words(self, scores: Tensor) -> Tensor:
-        """scores: (..., V)."""
-        if not self.unknown:
-            scores[..., UNK - self.model.word_head.first] = DEAD
+        """scores: (S, K, V) or (S, K, C, V)."""
+        if self.unknown:
+            return scores
+        column = scores[..., UNK - self.model.word_head.first]
+        if self.restriction is None:
+            column.fill_(DEAD)
+        else:  # what is given may be unknown, and is written as it stands
+            scripted = self.restriction.constraints.scripted
+            column.masked_fill_(~scripted.view(*scripted.shape, *[1] * (column.dim() - 2)), DEAD)
         return scores
 
     def scores_of_second(self, first: Tensor, second: Tensor) -> Tensor:
