@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 
 from anyorder import config
 from anyorder.beam import Hypothesis
+from anyorder.canvas import Canvas
 from anyorder.canvas_text import CompiledCanvas
 from anyorder.checkpoint import Trained
 from anyorder.errors import UserError
 from anyorder.families import Around, decode_all
+
+NOTHING_GIVEN = Canvas()
 
 
 def check_completes(trained: Trained, settings: config.Decode) -> None:
@@ -43,11 +46,23 @@ def complete_all(
             raise canvas.refusal(
                 f"what is given takes {least} tokens or more, but decode.max_length = {settings.max_length}"
             )
-    around = Around(
-        canvases=[canvas.canvas for canvas in canvases],
-        ends_word=torch.from_numpy(trained.tokenizer.ends_word),
-    )
-    found = decode_all(trained.model, sources, settings=settings, device=device, lines=lines, around=around)
+    found: list[list[Hypothesis]] = [[] for _ in sources]
+    # Where nothing is given it is decoded as ever: its answers are the same to the last bit.
+    free = [line for line, canvas in enumerate(canvases) if canvas.canvas == NOTHING_GIVEN]
+    bound = [line for line, canvas in enumerate(canvases) if canvas.canvas != NOTHING_GIVEN]
+    ends_word = torch.from_numpy(trained.tokenizer.ends_word)
+    around = Around(canvases=[canvases[line].canvas for line in bound], ends_word=ends_word)
+    for chosen, given in ((free, None), (bound, around)):
+        answers = decode_all(
+            trained.model,
+            [sources[line] for line in chosen],
+            settings=settings,
+            device=device,
+            lines=[lines[line] for line in chosen],
+            around=given,
+        )
+        for line, answer in zip(chosen, answers, strict=True):
+            found[line] = answer
     for canvas, hypotheses in zip(canvases, found, strict=True):
         if not hypotheses:
             raise canvas.refusal("no sentence can be written that keeps to it: too much is forbidden")
