@@ -29,6 +29,7 @@ REFERENCE = st.lists(st.text(alphabet="abcä", min_size=1, max_size=4), min_size
         ("Am Strand.", {"suffix": "Strand."}, 100),
         ("Am Strand!", {"suffix": "Strand."}, 0),
         ("ein Hund rennt.", {"draft": "ein rennt."}, 100),
+        ("ein Hund rennt weg.", {"draft": "ein rennt."}, 100),
         ("rennt ein.", {"draft": "ein rennt."}, 0),
         ("ein Köter", {"forbid": ["köter"]}, 0),
         ("ein Hund", {"forbid": ["köter"]}, 100),

@@ -261,14 +261,16 @@ class Constraints:
         barred: dict[int, Tensor] = {}
         free = ~self.scripted[..., None]
         read = beam.words.gather(2, read_order(beam.places))  # (S, K, n)
+        written = [set(row) for row in read.flatten(1).tolist()]
         for row, sentence in enumerate(self.sentences.tolist()):
             for tokens in self.rules.forbidden[sentence]:
                 if len(tokens) == 1:
                     continue
                 for number, token in enumerate(tokens):
-                    found = free[row] & _between(
-                        read[row], before=tokens[:number], after=tokens[number + 1 :]
-                    )
+                    before, after = tokens[:number], tokens[number + 1 :]
+                    if not written[row].issuperset(before + after):
+                        continue  # the common case, and looking for them would take long
+                    found = free[row] & _between(read[row], before=before, after=after)
                     if bool(found.any()):
                         shape = (*read.shape[:2], read.shape[2] - 1)
                         gaps = barred.setdefault(

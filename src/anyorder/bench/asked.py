@@ -103,7 +103,9 @@ def verdicts(text: str, request: Request) -> list[bool]:
     if "template" in request:
         found.append(fits(text, request["template"]))
     if "draft" in request:
-        found.append(_follow(text, [re.escape(word) for word in request["draft"].split()]))
+        # Signs are words of their own here: others may come before them.
+        words = re.findall(r"\w+|[^\w\s]", request["draft"])
+        found.append(_follow(text, [re.escape(word) for word in words]))
     found += [not re.search(_whole(word), text, flags=re.IGNORECASE) for word in request.get("forbid", [])]
     return found
 
