@@ -58,7 +58,7 @@ class Grid:
     def __getitem__(self, row: int) -> npt.NDArray[Any]:
         """The values of one image, (vectors, width)."""
         numbers = self.numbers[row]
-        if (self.scale, self.zero_point) == (1.0, 0.0):
+        if (self.scale, self.zero_point) == (1.0, 0.0) and np.issubdtype(numbers.dtype, np.floating):
             return numbers
         return (numbers.astype(np.float32) - self.zero_point) * self.scale
 
