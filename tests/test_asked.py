@@ -33,6 +33,8 @@ REFERENCE = st.lists(st.text(alphabet="abcä", min_size=1, max_size=4), min_size
         ("rennt ein.", {"draft": "ein rennt."}, 0),
         ("ein Köter", {"forbid": ["köter"]}, 0),
         ("ein Hund", {"forbid": ["köter"]}, 100),
+        ("ein t-shirt", {"forbid": ["shirt"]}, 100),
+        ("ein t-shirt", {"must": ["shirt"]}, 0),
     ],
 )
 def test_every_kind_of_constraint_is_counted(text: str, request_: dict[str, Any], kept: float) -> None:

@@ -133,7 +133,8 @@ def _filling(blank: re.Match[str]) -> str:
 
 
 def _whole(word: str) -> str:
-    return rf"(?<!\w)(?:{'|'.join(map(re.escape, word.split('|')))})(?!\w)"
+    # A part of a hyphenated word is none: "shirt" does not stand in "t-shirt".
+    return rf"(?<![\w-])(?:{'|'.join(map(re.escape, word.split('|')))})(?![\w-])"
 
 
 def _follow(text: str, patterns: Sequence[str]) -> bool:
