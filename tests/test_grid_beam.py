@@ -13,6 +13,7 @@ from corpora import assert_one_line_refusal, call_here, json_lines, learned, wri
 
 from anyorder.batch import Example, collate
 from anyorder.bench.grid_beam import grid_beam
+from anyorder.errors import UserError
 from anyorder.loss import score_steps
 
 WORDS = (FIRST_WORD, FIRST_WORD + 1, FIRST_WORD + 2)
@@ -60,6 +61,27 @@ def test_a_wide_grid_finds_the_best_of_all_sentences(required: list[tuple[int, .
         )
         if found or required:  # the empty sentence may be the best of all where nothing is required
             assert found == max(best, key=best.__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"first": "position"}, 'grid beam: the model has model.first = "position"; must be "word"'),
+        ({"copying": True}, "grid beam: the model has model.copying = true; must be false"),
+    ],
+)
+def test_models_that_it_knows_nothing_of_are_refused(settings: dict[str, object], complaint: str) -> None:
+    source, mask = random_sources(lengths=[3])
+    with pytest.raises(UserError, match=complaint):
+        grid_beam(
+            tiny_model(**settings),
+            source,
+            mask,
+            required=[],
+            ends_word=torch.ones(9, dtype=torch.bool),
+            width=1,
+            limit=2,
+        )
 
 
 @pytest.mark.parametrize(

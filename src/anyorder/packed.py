@@ -31,7 +31,7 @@ def pack(model: EncoderDecoder, *, precision: str) -> None:
     """Change a model's matrix products for good: it can't be trained any more."""
     if precision == "int8":
         _replace(model, Int8Linear, least=0, block=WORDS_OF_BLOCK[precision])
-    elif model.embed_target.weight.device.type == "cpu" and _can_pack():
+    elif model.embed_target.weight.device.type == "cpu" and can_pack():
         _replace(model, PackedLinear, least=LARGE, block=WORDS_OF_BLOCK[precision])
 
 
@@ -50,7 +50,8 @@ class PackedLinear(nn.Module):
         return product
 
 
-def _can_pack() -> bool:
+def can_pack() -> bool:
+    """Whether torch was built with what `PackedLinear` needs."""
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 Request = Mapping[str, Any]  # as `Writer.complete` takes it
 
+WORD = re.compile(r"\w+(?:-\w+)*")  # with its hyphens, without its punctuation
 BLANK = re.compile(r"___(?:\{(\d*)(?:(,)(\d*))?\})?")
 
 
@@ -19,16 +20,15 @@ BLANK = re.compile(r"___(?:\{(\d*)(?:(,)(\d*))?\})?")
 
 def drawn_words(reference: str, chance: np.random.Generator, *, most: int) -> list[str]:
     """Words of a reference, by chance, without their punctuation."""
-    words = [word for word in re.findall(r"\w+(?:-\w+)*", reference) if word.isalpha()]
+    words = [word for word in WORD.findall(reference) if word.isalpha()]
     return [words[number] for number in chance.permutation(len(words))[:most]]
 
 
 def in_order_of(reference: str, words: Sequence[str]) -> list[str]:
     """The same words as they follow each other there."""
-    places = iter(re.findall(r"\w+(?:-\w+)*", reference))
     left = list(words)
     ordered = []
-    for word in places:
+    for word in WORD.findall(reference):
         if word in left:
             left.remove(word)
             ordered.append(word)

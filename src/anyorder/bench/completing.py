@@ -15,12 +15,14 @@ import torch
 from anyorder.batch import collate_sources
 from anyorder.bench import asked
 from anyorder.bench.asked import Request, kept_share
-from anyorder.bench.grid_beam import grid_beam
+from anyorder.bench.grid_beam import check_searchable, grid_beam
 from anyorder.errors import UserError
 from anyorder.families import ordered
 from anyorder.generate import Writer
 from anyorder.metrics import Options, Result, evaluate
 from anyorder.metrics.significance import compare
+from anyorder.model import Indigo
+from anyorder.tokens import Tokenizer
 
 FREE = "free"
 REQUIRED = (1, 2, 4)  # words of the reference, each set within the next
@@ -67,20 +69,22 @@ def bench_completing(
     baseline: Writer | None = None,
     beam: int,
     names: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Line]:
     """Free decoding, every kind of request, and for a baseline a grid beam search.
 
-    names: require the identifiers of code instead of words drawn by chance.
+    names: require the identifiers of code instead of words drawn by chance; progress: told how many
+    sentences of how many are done.
     """
     settings = [_Setting(FREE, [{}] * len(sources), _free(writer, beam=beam), None)]
     complete = _complete(writer, beam=beam)
     if names:
         settings += _with_names(references, complete)
     else:
-        settings += _with_words(references, writer, complete, beam=beam)
+        settings += _with_words(references, writer, complete)
         settings += _with_text(references, complete)
     if baseline is not None:
-        settings += _by_baseline(settings, baseline, beam=beam)
+        settings = [*settings, *_by_baseline(settings, baseline, beam=beam)]
     # The settings take turns, so that what else the machine does falls on them alike.
     for first in range(0, len(sources), AT_ONCE):
         chosen = slice(first, first + AT_ONCE)
@@ -92,12 +96,11 @@ def bench_completing(
             if not setting.words[-1]:
                 raise UserError(f"{setting.name}: the model writes no word, so there is no time of a word")
             setting.written.extend(written)
+        progress(min(first + AT_ONCE, len(sources)), len(sources))
     return list(_lines(settings, references, Options.for_side(writer.trained.recipe.text.target)))
 
 
-def _with_words(
-    references: Sequence[str], writer: Writer, complete: Write, *, beam: int
-) -> Iterator[_Setting]:
+def _with_words(references: Sequence[str], writer: Writer, complete: Write) -> Iterator[_Setting]:
     """Some words of the reference must appear, or may not; nested sets of them."""
     chance = np.random.default_rng(SEED)
     words = [asked.drawn_words(reference, chance, most=max(REQUIRED)) for reference in references]
@@ -152,13 +155,16 @@ def _in_order(must: Sequence[str]) -> Request:
 
 def _by_baseline(settings: Sequence[_Setting], baseline: Writer, *, beam: int) -> Iterator[_Setting]:
     """What left-to-right models have for required words."""
+    model = ordered(baseline.trained.model, purpose="bench complete")
+    check_searchable(model)
     yield _Setting("baseline, free", settings[0].requests, _free(baseline, beam=beam), FREE)
+    required = {f"{number} required" for number in REQUIRED} | {"identifiers required"}
     for setting in settings:
-        if setting.name in {f"{number} required" for number in REQUIRED} | {"identifiers required"}:
+        if setting.name in required:
             yield _Setting(
                 f"grid beam, {setting.name}",
                 setting.requests,
-                partial(_by_grid, baseline, beam=beam),
+                partial(_by_grid, model, baseline.tokenizer, beam=beam),
                 setting.name,
             )
 
@@ -174,10 +180,9 @@ def _complete(writer: Writer, **options: Any) -> Write:  # noqa: ANN401
 
 
 def _by_grid(
-    baseline: Writer, sources: Sequence[str], requests: Sequence[Request], *, beam: int
+    model: Indigo, tokenizer: Tokenizer, sources: Sequence[str], requests: Sequence[Request], *, beam: int
 ) -> list[str]:
     """By grid beam search over a model that writes from left to right."""
-    model, tokenizer = ordered(baseline.trained.model, purpose="bench complete"), baseline.tokenizer
     ends_word = torch.from_numpy(tokenizer.ends_word[: tokenizer.target_size])
     written = []
     for source, request in zip(sources, requests, strict=True):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from anyorder.errors import UserError
 from anyorder.insertion import insert
 from anyorder.model import END, Indigo
 from anyorder.tokens import BOS, EOS
@@ -35,6 +36,14 @@ class Partial:
         return len(self.begun) + sum(map(len, self.waiting))
 
 
+def check_searchable(model: Indigo) -> None:
+    """Refuse models that this search knows nothing of."""
+    if model.position_first:  # left to right, the gap is no choice
+        raise UserError('grid beam: the model has model.first = "position"; must be "word"')
+    if model.copy_head is not None:
+        raise UserError("grid beam: the model has model.copying = true; must be false")
+
+
 @torch.inference_mode()
 def grid_beam(
     model: Indigo,
@@ -47,7 +56,7 @@ def grid_beam(
     limit: int,
 ) -> tuple[int, ...]:
     """The best sentence that holds all required words, from left to right. source, mask: of one sentence."""
-    assert not model.position_first, "left to right, the gap is no choice"
+    check_searchable(model)
     writing = model.start(model.encode(source, mask))
     beam = [Partial(row=0, log_prob=0.0, waiting=tuple(required))]
     newest = torch.tensor([[BOS, EOS]], device=source.device)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.bench.measure import Row, calibration, interleaved, time_rows
-from anyorder.packed import PackedLinear
+from anyorder.packed import PackedLinear, can_pack
 from anyorder.quantised import Int8Linear
 
 BASELINE = "as torch multiplies"
@@ -20,16 +20,14 @@ def bench_products(*, width: int, hidden: int, rows: Sequence[int], repeats: int
     """Products with matrices of (hidden, width), one after the other."""
     torch.manual_seed(0)
     plain = [nn.Linear(width, hidden, bias=False) for _ in range(MATRICES)]
-    packed = [PackedLinear(each.weight) for each in plain]
-    integers = [Int8Linear(each.weight) for each in plain]
+    maps: dict[str, list[nn.Module]] = {BASELINE: [*plain]}
+    if can_pack():
+        maps["laid out ahead"] = [PackedLinear(each.weight) for each in plain]
+    maps["int8"] = [Int8Linear(each.weight) for each in plain]
     found = []
     for number in rows:
         states = torch.randn(number, width)
-        variants: dict[str, Callable[[], object]] = {
-            BASELINE: _all(plain, states),
-            "laid out ahead": _all(packed, states),
-            "int8": _all(integers, states),
-        }
+        variants = {name: _all(some, states) for name, some in maps.items()}
         with torch.inference_mode():
             timed = time_rows(interleaved(variants, repeats=repeats), against=BASELINE)
         found += [replace(row, name=f"{number} rows: {row.name}") for row in timed]

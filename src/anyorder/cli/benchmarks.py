@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from anyorder.cli.output import AS_JSON, print_json, results, table
+from anyorder.cli.progress import Watcher
 from anyorder.config import Model, checked
 from anyorder.errors import UserError
 
@@ -169,14 +171,16 @@ def complete(
     sources, targets = (_sentences(path)[:lines] for path in (source, target))
     if len(sources) != len(targets):
         raise UserError(f"{source} has {len(sources)} lines, {target} {len(targets)}: they must be as many")
-    found = bench_completing(
-        Writer.load(run),
-        sources,
-        targets,
-        baseline=None if against is None else Writer.load(against),
-        beam=beam,
-        names=names,
-    )
+    with Watcher() as watcher:
+        found = bench_completing(
+            Writer.load(run),
+            sources,
+            targets,
+            baseline=None if against is None else Writer.load(against),
+            beam=beam,
+            names=names,
+            progress=partial(watcher.preparing, "completing"),
+        )
     if as_json:
         print_json({"rows": [asdict(one) for one in found]})
         return
