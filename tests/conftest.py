@@ -33,6 +33,7 @@ def tiny_model(
     features: int = 0,
     dtype: torch.dtype = torch.float64,
     marks_given: bool = False,
+    reads_required: bool = False,
     **settings: object,
 ) -> Indigo:
     """A random model of few words, in which no weight is zero or one as it may be when learning starts."""
@@ -43,6 +44,7 @@ def tiny_model(
         config.Model.model_validate(small | settings),
         Shape(vocabulary=ids, target_vocabulary=ids, features=features),
         marks_given=marks_given,
+        reads_required=reads_required,
     )
     with torch.no_grad():
         for parameter in model.parameters():

@@ -64,7 +64,7 @@ def writer(seed: int = 0, first: str = "word") -> Writer:
     )
     torch.manual_seed(seed)
     shape = Shape(vocabulary=tokenizer.size, target_vocabulary=tokenizer.target_size)
-    model = Indigo(recipe.model, shape, marks_given=True).eval()
+    model = Indigo(recipe.model, shape, marks_given=True, reads_required=True).eval()
     return Writer(
         Trained(model=model, tokenizer=tokenizer, recipe=recipe, common_words=frozenset(), scores={}),
         device=torch.device("cpu"),

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from conftest import FIRST_WORD, Steps, next_step, random_sources, tiny_model
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyorder import config
 from anyorder.beam import Hypothesis
 from anyorder.canvas import CLOSED, Blank, Canvas, Way
-from anyorder.constraints import Rules, find_room
+from anyorder.constraints import NOBODYS, OF_TEMPLATE, Rules, find_room
 from anyorder.decode import decode
 from anyorder.model import Indigo
 
@@ -245,8 +245,8 @@ blanks = st.builds(
 
 
 @st.composite
-def canvases(draw: st.DrawFn, *, words: int = 2) -> Canvas:
-    """Templates and items of whole words, with room for everything. words: of a template, and items, most."""
+def canvases(draw: st.DrawFn, *, words: int = 2, items: int = 2) -> Canvas:
+    """Templates and items of whole words, with room for everything. words: of a template; both: most."""
     whole = st.sampled_from([(A,), (C,), (B, A), (B, C)])
     template: list[tuple[int, int]] = []
     bounds: list[Blank] = []
@@ -257,8 +257,8 @@ def canvases(draw: st.DrawFn, *, words: int = 2) -> Canvas:
         if draw(st.booleans()):
             bounds.append(draw(blanks))
             template[-1] = (template[-1][0], len(bounds) - 1)
-    items = []
-    for _ in range(draw(st.integers(0, words))):
+    required = []
+    for _ in range(draw(st.integers(0, items))):
         ways = []
         for words in draw(st.lists(st.lists(whole, min_size=1, max_size=2), min_size=1, max_size=2)):
             tokens = tuple(itertools.chain.from_iterable(words))
@@ -266,24 +266,21 @@ def canvases(draw: st.DrawFn, *, words: int = 2) -> Canvas:
             opens_inside = draw(st.booleans())
             opens = tuple(opens_inside and number in ends for number in range(1, len(tokens) + 1))
             ways.append(Way(tokens, opens, words=len(words)))
-        items.append(tuple(ways))
-    sizes = tuple(max(way.words for way in item) for item in items)
+        required.append(tuple(ways))
+    sizes = tuple(max(way.words for way in item) for item in required)
     rooms = tuple(9 if blank.most is None else blank.most for blank in bounds)
     if not find_room(rooms, sizes):
         bounds = [Blank(least=blank.least) for blank in bounds]
-    return Canvas(blanks=tuple(bounds), before=before, template=tuple(template), items=tuple(items))
+    return Canvas(blanks=tuple(bounds), before=before, template=tuple(template), items=tuple(required))
 
 
 @firsts
 @settings(max_examples=12)
-@given(canvas=canvases(words=1), seed=st.integers(0, 50))
+@given(canvas=canvases(words=1, items=0), seed=st.integers(0, 50))
 def test_completions_are_as_likely_as_one(first: str, canvas: Canvas, seed: int) -> None:
     """p of all that ends and of all that is cut off adds up to one: nothing gets stuck, nothing is lost."""
-    # A short alternative leaves room for so many more words that no beam holds all their paths.
-    assume(all(len({len(way.tokens) for way in item}) == 1 for item in canvas.items))
     model = tiny_model(first=first, seed=seed, words=3)
-    # Two free tokens, one beside an item: then there are fewer paths than the beam is wide.
-    free = 1 if canvas.items else 2
+    free = 2  # tokens: then there are fewer paths than the beam is wide
     given_tokens = canvas.least_tokens - sum(blank.least for blank in canvas.blanks)
     bounded = tuple(replace(blank, least=min(blank.least, free)) for blank in canvas.blanks[:1])
     canvas = replace(canvas, blanks=bounded + tuple(replace(blank, least=0) for blank in canvas.blanks[1:]))
@@ -324,12 +321,14 @@ def test_every_search_keeps_to_every_canvas(search: str, first: str, canvas: Can
 
 def assert_keeps(one: Hypothesis, canvas: Canvas) -> None:
     """By regular means: what stands between the given tokens, as lists."""
-    given_slots = one.slots[: one.given]
-    template_slots = given_slots[: len(canvas.template)]
+    template_slots = one.slots[: len(canvas.template)]
     assert one.tokens[: len(canvas.template)] == tuple(token for token, _ in canvas.template)
     assert list(template_slots) == sorted(template_slots)
-    steps = tuple(zip(one.tokens, one.slots, strict=True))[len(canvas.template) : one.given]
-    assert make_up_items(steps, canvas.items)
+    assert one.owners[: len(canvas.template)] == (OF_TEMPLATE,) * len(canvas.template)
+    for number, item in enumerate(canvas.items):
+        steps = [step for step, owner in enumerate(one.owners) if owner == number]
+        assert any(is_written(way, one, steps) for way in item)
+    given_slots = [slot for slot, owner in zip(one.slots, one.owners, strict=True) if owner != NOBODYS]
     # Blanks: what stands in each, between template tokens.
     sentence = one.sentence
     given_set = set(given_slots)
@@ -352,20 +351,14 @@ def assert_keeps(one: Hypothesis, canvas: Canvas) -> None:
         assert blank.most is None or words_by_blank[number] <= blank.most
 
 
-def make_up_items(steps: tuple[tuple[int, int], ...], items: tuple[tuple[Way, ...], ...]) -> bool:
-    """Whether tokens and slots are all of the items, each in a way of its own, whole where it is closed."""
-    if not steps:
-        return not items
-    for number, way in [(number, way) for number, item in enumerate(items) for way in item]:
-        tokens, slots = zip(*steps[: len(way.tokens)], strict=True)
-        whole = all(
-            after == before + 1 or (opens and after > before)
-            for before, after, opens in zip(slots, slots[1:], way.opens, strict=False)
-        )
-        others = (*items[:number], *items[number + 1 :])
-        if tokens == way.tokens and whole and make_up_items(steps[len(tokens) :], others):
-            return True
-    return False
+def is_written(way: Way, one: Hypothesis, steps: Sequence[int]) -> bool:
+    """Whether these steps wrote an item in this way, whole where it is closed."""
+    slots = [one.slots[step] for step in steps]
+    whole = all(
+        after == before + 1 or (opens and after > before)
+        for before, after, opens in zip(slots, slots[1:], way.opens, strict=False)
+    )
+    return tuple(one.tokens[step] for step in steps) == way.tokens and whole
 
 
 @firsts
@@ -396,16 +389,81 @@ def test_forbidden_tokens_never_follow_each_other(search: str, first: str) -> No
             assert (B, C) not in itertools.pairwise(one.sentence)
 
 
-def test_given_words_cost_nothing_and_their_free_places_what_the_gaps_do() -> None:
-    model = tiny_model()
-    canvas = Canvas(items=((Way((A,), (True,), words=1),), (Way((C,), (True,), words=1),)))
-    (best,) = completed(model, canvas, config.Decode(), most=4)
-    assert best.given == 2
-    assert best.word_scores[:2] == (0.0, 0.0)
-    assert best.gap_scores[0] == pytest.approx(0, abs=1e-9)  # an empty canvas has one gap
+def word(token: int) -> tuple[Way, ...]:
+    return (Way((token,), (True,), words=1),)
+
+
+def phrase(*tokens: int) -> tuple[Way, ...]:
+    return (Way(tokens, (*[False] * (len(tokens) - 1), True), words=len(tokens)),)
+
+
+@firsts
+@pytest.mark.parametrize("search", ["greedy", "beam", "joint"])
+def test_required_words_cost_what_the_model_makes_them(first: str, search: str) -> None:
+    """What is paid is log p of the very same steps in a model that is free, gaps that are closed apart."""
+    model = tiny_model(first=first)
     source, mask = random_sources(lengths=[3], seed=0)
-    following = next_step(model, model.encode(source, mask), ((A, 0),))
-    assert best.gap_scores[1] == pytest.approx(float(following.gap[C - FIRST_WORD].max()), abs=1e-9)
+    memory = model.encode(source, mask)
+    # Below the longest length nothing else is ruled out.
+    for one in completed(model, Canvas(items=(word(A), word(C))), SEARCHES[search], most=12):
+        assert {A, C} <= set(one.tokens)
+        log_prob, steps = 0.0, steps_of(one)
+        for number, (token, gap) in enumerate(steps):
+            following = next_step(model, memory, steps[:number])
+            log_prob += float(following.word[token - FIRST_WORD, gap])
+            log_prob += float(following.gap[token - FIRST_WORD, gap])
+        log_prob += next_step(model, memory, steps).end if one.finished else 0.0
+        assert one.log_prob == pytest.approx(log_prob, abs=1e-9)
+
+
+@firsts
+def test_a_wide_beam_finds_all_sentences_with_the_words_as_likely_as_they_are(first: str) -> None:
+    """Among all that a free search finds, those that hold the words; beyond three tokens room gets short."""
+    model = tiny_model(first=first)
+    wide = FULL_WIDTH.model_copy(update={"beam": 4000, "n_best": 4000})
+    canvas = Canvas(items=(word(A), word(C)))
+    free, required = (
+        {
+            steps_of(one): one.log_prob
+            for one in completed(model, given, wide, most=most)
+            if len(one.tokens) <= 3
+        }
+        for given, most in ((Canvas(), 4), (canvas, 6))
+    )
+    fitting = {steps: log_prob for steps, log_prob in free.items() if {A, C} <= {token for token, _ in steps}}
+    assert len(fitting) > 20
+    assert required == pytest.approx(fitting, abs=1e-9)
+
+
+def test_phrases_that_begin_alike_come_in_the_order_that_the_model_likes() -> None:
+    """Which of them is under way is left open until it shows."""
+    orders = set()
+    for seed in range(30):
+        canvas = Canvas(items=(phrase(B, A), phrase(B, C)))
+        (one,) = completed(
+            tiny_model(seed=seed), canvas, config.Decode(), most=6, ends_word=PIECES, line=seed
+        )
+        assert_keeps(one, canvas)
+        orders.add(one.tokens.index(A) < one.tokens.index(C))
+    assert orders == {True, False}
+
+
+def test_parts_of_a_phrase_follow_each_other_with_words_between_them() -> None:
+    apart = 0
+    for seed in range(30):
+        canvas = Canvas(items=((Way((A, C, A), (True, True, True), words=3),),))
+        (one,) = completed(
+            tiny_model(seed=seed),
+            canvas,
+            config.Decode(),
+            most=9,
+            line=seed,
+        )
+        assert_keeps(one, canvas)
+        slots = [slot for slot, owner in zip(one.slots, one.owners, strict=True) if owner == 0]
+        assert slots == sorted(slots)
+        apart += slots != list(range(slots[0], slots[0] + 3))
+    assert apart
 
 
 @given(

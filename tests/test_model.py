@@ -319,8 +319,8 @@ def test_left_to_right_is_a_causal_transformer(share: str) -> None:
         order=slots[:, 2:],
         lengths=torch.tensor([4]),
         weights=torch.ones(1),
-        given_words=torch.zeros(1, dtype=torch.long),
-        given_gaps=torch.zeros(1, dtype=torch.long),
+        given=torch.zeros(1, dtype=torch.long),
+        required=torch.zeros(1, 0, dtype=torch.long),
     )
     assert float(score_steps(model, memory, batch).word.sum()) == pytest.approx(by_hand, abs=1e-5)
 

@@ -129,7 +129,7 @@ def _written(
     while len(beam.sentences):
         state = model.advance(writing, newest.flatten(0, 1), beam.places.flatten(0, 1))
         moment = Moment(model, writing, state, beam)
-        first_scores = moment.first_scores()
+        first_scores = moment.first_log_probs
         whole = lengths[beam.sentences] == beam.length
         _collect(found, beam, slots, end_scores=first_scores[..., END], whole=whole)
         if bool(whole.all()):

@@ -18,7 +18,7 @@ from torch import Tensor
 from anyorder.insertion import Supervision, supervise
 from anyorder.tokens import BOS, EOS, PAD
 
-# B pairs, S source vectors, T tokens of the longest target, N = T + 2 with the boundaries
+# B pairs, S source vectors, H required tokens, T tokens of the longest target, N = T + 2 with the boundaries
 
 Ids = NDArray[np.int32]
 
@@ -43,8 +43,8 @@ class Batch:
     order: Tensor  # (B, T), slots counted from 1
     lengths: Tensor  # (B,), tokens of each target
     weights: Tensor  # (B,)
-    given_words: Tensor  # (B,), how many of the first steps have words that are given, not learned
-    given_gaps: Tensor  # (B,), how many of the first steps have gaps that are given, not learned
+    given: Tensor  # (B,), how many of the first steps are given, not learned
+    required: Tensor  # (B, H), words that the encoder is told must appear, PAD where there are fewer
 
     @cached_property
     def supervision(self) -> Supervision:
@@ -78,8 +78,7 @@ class Batch:
             order=slots.where(mask, 0).flatten(0, 1),
             lengths=self.lengths.repeat_interleave(orders),
             weights=(self.weights[:, None] * weights).flatten(),
-            given_words=self.lengths.new_zeros(orders * len(self.lengths)),
-            given_gaps=self.lengths.new_zeros(orders * len(self.lengths)),
+            given=self.lengths.new_zeros(orders * len(self.lengths)),
         )
 
     def to(self, device: torch.device) -> Batch:
@@ -105,8 +104,8 @@ def collate(examples: Sequence[Example]) -> Batch:
         order=torch.from_numpy(order),
         lengths=lengths,
         weights=torch.tensor([example.weight for example in examples]),
-        given_words=torch.zeros_like(lengths),
-        given_gaps=torch.zeros_like(lengths),
+        given=torch.zeros_like(lengths),
+        required=lengths.new_zeros(len(lengths), 0),
     )
 
 

@@ -31,7 +31,8 @@ class Hypothesis:
     log_mass: float  # log p of the sentence in all the orders merged into this one; without merging, log_prob
     score: float  # what ranks
     iterations: int  # that wrote something; fewer than tokens only where several are written at once
-    given: int = 0  # how many of the tokens, the first ones, a canvas gave; their words cost nothing
+    owners: tuple[int, ...] = ()  # whose each token is, as `constraints` has it; (): nothing was given
+    given: int = 0  # how many of the tokens, the first ones, a template gave; they cost nothing
 
     @property
     def log_prob(self) -> float:

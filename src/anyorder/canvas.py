@@ -1,7 +1,7 @@
-"""What is given of a sentence, in tokens, and the script by which a hypothesis puts it on its canvas.
+"""What is given of a sentence, in tokens: a template that is written first, and items that must appear.
 
-Given tokens are written first: a template from left to right, then the items that are required, each of them
-into a gap that the search chooses. What is free is written afterwards, around them.
+A template is written from left to right before anything else. Items are written when the search finds it
+best, each into a gap that it chooses; an item that has begun is written to its end before anything else.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-# N nodes of all scripts together, A ways to go on from a node, most
+# N nodes of all items together, A ways to go on from a node, I items of a sentence, most
 
 CLOSED = -1  # instead of a blank: nothing may be written there
-OWN_BLANK = -2  # the blank that an item was put into
-DONE = 0  # the node of whoever has written all that is given
+FINISHED = 0  # the node of an item that is written
 
 
 @dataclass(frozen=True)
@@ -47,13 +46,9 @@ class Canvas:
     forbidden: tuple[tuple[int, ...], ...] = ()  # tokens that must not follow each other
 
     @property
-    def item_order(self) -> list[int]:
-        """The numbers of the items in the order that they are written in."""
-        numbers = list(range(len(self.items)))
-        if all(blank.most is None for blank in self.blanks):
-            return numbers
-        # Large items first: what is left then finds room more easily where blanks are short.
-        return sorted(numbers, key=lambda number: -_most_words(self.items[number]))
+    def bounded(self) -> bool:
+        """Whether some blank asks for a number of words."""
+        return any(blank != Blank() for blank in self.blanks)
 
     @property
     def least_tokens(self) -> int:
@@ -61,27 +56,36 @@ class Canvas:
         given = len(self.template) + sum(max(len(way.tokens) for way in item) for item in self.items)
         return given + sum(blank.least for blank in self.blanks)
 
+    @property
+    def required(self) -> tuple[int, ...]:
+        """What an encoder is told of the items: each in the way that comes first."""
+        return tuple(token for item in self.items for token in item[0].tokens)
+
 
 @dataclass(frozen=True)
-class Script:
-    """The given tokens of all sentences of a batch, as a graph: a node says what may be written next."""
+class ItemGraph:
+    """The items of all sentences of a batch: a node says what may be written next of an item.
+
+    At a node that rests, other words may be written before the item goes on, if only to its right.
+    """
 
     token: Tensor  # (N, A), the first one again where there are fewer ways to go on
     successor: Tensor  # (N, A)
-    right: Tensor  # (N, A), the blank right of what is written: a number, CLOSED or OWN_BLANK
-    anywhere: Tensor  # (N,), bool: it may go into any open gap, not only right of the newest token
-    of_item: Tensor  # (N,), bool: it belongs to an item, whose words count for the blank that it is in
+    opens: Tensor  # (N, A), bool: more may be written right of the token
+    rests: Tensor  # (N,), bool
     tokens_left: Tensor  # (N,), most that are still to be written
-    words: Tensor  # (N,), of the item that begins here, most
-    first: Tensor  # (sentences,), where each begins
-    later_items: tuple[tuple[int, ...], ...]  # by node: the words of the items that come after this one
+    words: Tensor  # (N,), of the item, most
+    first: Tensor  # (sentences, I), where each item begins; FINISHED where a sentence has fewer
 
     @classmethod
-    def of(cls, canvases: Sequence[Canvas], *, device: torch.device) -> Script:
+    def of(cls, canvases: Sequence[Canvas], *, device: torch.device) -> ItemGraph:
         """Of the sentences of a batch."""
-        nodes = [_Node()]
-        first = [_add_script(nodes, canvas) for canvas in canvases]
+        nodes = [_Node(rests=True)]
+        first = [
+            [_add_item(nodes, item, whole=canvas.bounded) for item in canvas.items] for canvas in canvases
+        ]
         most = max(1, *(len(node.ways) for node in nodes))
+        items = max(map(len, first))
 
         def padded(rows: list[list[int]]) -> Tensor:
             return torch.tensor([row + (row[:1] or [0]) * (most - len(row)) for row in rows], device=device)
@@ -91,46 +95,29 @@ class Script:
 
         return cls(
             token=padded([list(node.ways) for node in nodes]),
-            successor=padded([[way.successor for way in node.ways.values()] for node in nodes]),
-            right=padded([[way.right for way in node.ways.values()] for node in nodes]),
-            anywhere=each([node.anywhere for node in nodes]),
-            of_item=each([node.of_item for node in nodes]),
+            successor=padded([[edge.successor for edge in node.ways.values()] for node in nodes]),
+            opens=padded([[int(edge.opens) for edge in node.ways.values()] for node in nodes]).bool(),
+            rests=each([node.rests for node in nodes]),
             tokens_left=each([node.tokens_left for node in nodes]),
             words=each([node.words for node in nodes]),
-            first=each(first),
-            later_items=tuple(node.later_items for node in nodes),
+            first=torch.tensor(
+                [row + [FINISHED] * (items - len(row)) for row in first], dtype=torch.long, device=device
+            ).view(len(canvases), items),
         )
 
 
 @dataclass
 class _Edge:
     successor: int
-    right: int
+    opens: bool
 
 
 @dataclass
 class _Node:
     ways: dict[int, _Edge] = field(default_factory=dict)  # by token
-    anywhere: bool = False
-    of_item: bool = False
+    rests: bool = False
     tokens_left: int = 0
     words: int = 0
-    later_items: tuple[int, ...] = ()
-
-
-def _add_script(nodes: list[_Node], canvas: Canvas) -> int:
-    """From its end to its beginning; returns the first node."""
-    following, later = DONE, tuple[int, ...]()
-    for number in reversed(canvas.item_order):
-        item = canvas.items[number]
-        following = _add_item(nodes, item, following=following, later=later)
-        later = (_most_words(item), *later)
-    for token, right in reversed(canvas.template):
-        nodes.append(
-            _Node(ways={token: _Edge(following, right)}, tokens_left=nodes[following].tokens_left + 1)
-        )
-        following = len(nodes) - 1
-    return following
 
 
 def shortest(ways: Sequence[Way]) -> list[Way]:
@@ -145,37 +132,26 @@ def shortest(ways: Sequence[Way]) -> list[Way]:
     ]
 
 
-def _most_words(ways: Sequence[Way]) -> int:
-    return max(way.words for way in ways)
+def _add_item(nodes: list[_Node], ways: Sequence[Way], *, whole: bool) -> int:
+    """Ways that begin alike share their beginning; returns the node that the item begins at.
 
-
-def _add_item(nodes: list[_Node], ways: Sequence[Way], *, following: int, later: tuple[int, ...]) -> int:
-    """Ways that begin alike share their beginning; returns the node that the item begins at."""
-    written = shortest(ways)
-    after = nodes[following].tokens_left
+    whole: it is written without a rest, so that its words are known to find room in one blank.
+    """
     root = len(nodes)
-    nodes.append(
-        _Node(
-            anywhere=True,
-            of_item=True,
-            tokens_left=max(len(way.tokens) for way in written) + after,
-            words=_most_words(ways),
-            later_items=later,
-        )
-    )
-    for way in written:
+    words = max(way.words for way in ways)
+    nodes.append(_Node(rests=True, words=words))
+    for way in shortest(ways):
         node = root
         for number, (token, opens) in enumerate(zip(way.tokens, way.opens, strict=True), start=1):
             last = number == len(way.tokens)
-            if token not in nodes[node].ways:
-                right = OWN_BLANK if last or opens else CLOSED
-                nodes[node].ways[token] = _Edge(following if last else len(nodes), right)
+            nodes[node].tokens_left = max(nodes[node].tokens_left, len(way.tokens) - number + 1)
+            edge = nodes[node].ways.get(token)
+            if edge is None:
+                edge = _Edge(FINISHED if last else len(nodes), opens=last or opens)
+                nodes[node].ways[token] = edge
                 if not last:
-                    nodes.append(_Node(of_item=True))
+                    nodes.append(_Node(rests=opens and not whole, words=words))
             elif not (last or opens):  # what one of the ways keeps closed is closed for all that share it
-                nodes[node].ways[token].right = CLOSED
-            node = nodes[node].ways[token].successor
-            if not last:
-                left = len(way.tokens) - number + after
-                nodes[node].tokens_left = max(nodes[node].tokens_left, left)
+                edge.opens = nodes[edge.successor].rests = False
+            node = edge.successor
     return root

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from anyorder import config
-from anyorder.canvas import CLOSED, Blank, Canvas, Way, shortest
+from anyorder.beam import Hypothesis
+from anyorder.canvas import CLOSED, Blank, Canvas, Way
 from anyorder.constraints import UNLIMITED, find_room
 from anyorder.errors import UserError
 from anyorder.paired import SourceTokens
@@ -79,6 +80,7 @@ class CompiledWay:
     way: Way
     parts: tuple[Given, ...]
     sizes: tuple[int, ...]  # tokens of each part
+    is_draft: bool = False
 
 
 class CompiledCanvas:
@@ -99,6 +101,7 @@ class CompiledCanvas:
         self._source = source or SourceTokens(ids=[])
         self._rules = splitter(tokenizer.text.target)
         self._parts: list[Given] = []  # of the template
+        self._draft_parts: list[Given] = []  # its words, which are required in their order
         self._separators: dict[int, str] = {}  # of a draft: what stood between each part and the next
         self._lead = self._trail = ""  # white space around the whole
         self._numbered = False  # whether blanks have numbers that a person knows
@@ -110,6 +113,8 @@ class CompiledCanvas:
             template += [(token, CLOSED) for token in tokens[:-1]]
             template.append((tokens[-1], right))
         self.items = [self._item(must) for must in self._musts()]
+        if self._draft_parts:
+            self.items.append([self._in_order(self._draft_parts, is_draft=True)])
         self.canvas = Canvas(
             blanks=tuple(blanks),
             before=before,
@@ -126,7 +131,8 @@ class CompiledCanvas:
         """Finds the given parts; returns the blanks, the first one's number and those right of each part."""
         text = self._text
         if text.draft is not None:
-            return self._draft(text.draft)
+            self._split_draft(text.draft)
+            return [Blank()], 0, []
         if text.template is not None:
             return self._template(text.template)
         if text.prefix is not None or text.suffix is not None:
@@ -175,17 +181,16 @@ class CompiledCanvas:
             )
         return Blank(least=least, most=most)
 
-    def _draft(self, text: str) -> tuple[list[Blank], int, list[int]]:
-        """One blank, which is everywhere."""
+    def _split_draft(self, text: str) -> None:
+        """Into words, with what stands between them."""
         self._lead, self._trail = _leading(text), _trailing(text)
         words = self._rules.split(text)
         places = located(words, text)
         if places is None:  # the rules change some characters: then words are what blanks separate
             places = [match.span() for match in re.finditer(r"\S+", text)]
-        self._parts = [self._given(text[start:end]) for start, end in places]
+        self._draft_parts = [self._given(text[start:end]) for start, end in places]
         for number, ((_, end), (start, _)) in enumerate(pairwise(places)):
             self._separators[number] = text[end:start]
-        return [Blank()], 0, [0] * len(self._parts)
 
     def _given(self, text: str, *, glued_left: bool = False, glued_right: bool = False) -> Given:
         words = tuple(self._rules.split(text))
@@ -210,12 +215,16 @@ class CompiledCanvas:
         texts = [part.strip() for part in re.split(r"_{3,}", phrase)]
         if not all(texts) or re.search(r"_{3,}\{", phrase):
             raise self.refusal(f"must = {must!r}: a blank must stand between words, without bounds")
-        parts = tuple(self._given(text) for text in texts)
+        return self._in_order([self._given(text) for text in texts])
+
+    def _in_order(self, parts: Sequence[Given], *, is_draft: bool = False) -> CompiledWay:
+        """Parts that follow each other, each whole, with room between them."""
         encoded = [self._encode(part) for part in parts]
         opens = [number == len(tokens) for tokens in encoded for number in range(1, len(tokens) + 1)]
         words = sum(len(part.words) for part in parts)
         tokens = tuple(token for part in encoded for token in part)
-        return CompiledWay(Way(tokens, tuple(opens), words), parts, tuple(map(len, encoded)))
+        way = Way(tokens, tuple(opens), words)
+        return CompiledWay(way, tuple(parts), tuple(map(len, encoded)), is_draft=is_draft)
 
     def _forbidden(self) -> Iterator[tuple[int, ...]]:
         everything = [*self._parts, *(part for item in self.items for way in item for part in way.parts)]
@@ -250,24 +259,19 @@ class CompiledCanvas:
 
     # --- what the way back to text needs ---
 
-    def parts_written(self, tokens: Sequence[int]) -> Iterator[tuple[Given, int, int | None]]:
-        """The given parts in the order written: each with its number of tokens, and its number in the frame.
-
-        tokens: those that a hypothesis was given.
-        """
+    def parts_written(self, hypothesis: Hypothesis) -> Iterator[tuple[Given, int | None, Sequence[int]]]:
+        """The given parts: each with its number in the frame, if it is of that, and its tokens' steps."""
+        begin = 0
         for number, (part, size) in enumerate(zip(self._parts, self._sizes, strict=True)):
-            yield part, size, number
-        begin = sum(self._sizes)
-        for number in self.canvas.item_order:
-            written = shortest(self.canvas.items[number])
-            way = next(
-                way
-                for way in self.items[number]
-                if way.way in written and tuple(tokens[begin : begin + len(way.way.tokens)]) == way.way.tokens
-            )
-            for part, size in zip(way.parts, way.sizes, strict=True):
-                yield part, size, None
-            begin += len(way.way.tokens)
+            yield part, number, range(begin, begin + size)
+            begin += size
+        for number, item in enumerate(self.items):
+            steps = [step for step, owner in enumerate(hypothesis.owners) if owner == number]
+            written = tuple(hypothesis.tokens[step] for step in steps)
+            way = next(way for way in item if way.way.tokens == written)
+            ends = list(accumulate(way.sizes, initial=0))
+            for place, (part, (first, end)) in enumerate(zip(way.parts, pairwise(ends), strict=True)):
+                yield part, place if way.is_draft else None, steps[first:end]
 
     @property
     def spaces_around(self) -> tuple[str, str]:
@@ -280,8 +284,10 @@ class CompiledCanvas:
 
     def blank_after(self, part: int | None) -> int | None:
         """The number, from 1, of the blank right of a part of the frame, or of the first one for None."""
+        if not self._numbered:
+            return None
         number = self.canvas.before if part is None else self._after[part]
-        return number + 1 if self._numbered and number != CLOSED else None
+        return None if number == CLOSED else number + 1
 
     def join(self, words: Sequence[str]) -> str:
         """By the target's rules."""

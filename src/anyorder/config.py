@@ -214,16 +214,12 @@ class Canvas(Section):
     share: float = Field(
         0.0, ge=0, le=1, description="of the examples, those that give some of their words first; 0: none"
     )
-    shuffled: float = Field(
+    required: float = Field(
         0.5,
         ge=0,
         le=1,
-        description="of these, the share whose words are given in a random order; the others: left to right",
-    )
-    places: bool = Field(
-        True,
-        description="learn the gaps of words given in a random order, so that words required in any order "
-        "find theirs",
+        description="of these, the share whose words are not on the canvas: the encoder is told that they "
+        "must appear, and they are written when their turn comes",
     )
 
 

@@ -7,35 +7,46 @@ word is left unfinished beside a given one, and so is all that leaves too few to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 
-from anyorder.beam import Beam
-from anyorder.canvas import CLOSED, DONE, OWN_BLANK, Blank, Canvas, Script
+from anyorder.beam import BOUNDARIES, Beam
+from anyorder.canvas import CLOSED, FINISHED, Canvas, ItemGraph
 from anyorder.insertion import canvas as read_order
+from anyorder.tokens import PAD
 
-# S sentences under way, K hypotheses of each, n tokens on the canvas, G = n - 1 gaps, W blanks, V ids
+# S sentences under way, K hypotheses of each, n tokens on the canvas, G = n - 1 gaps, W blanks, V ids,
+# I items, A ways to go on with an item, L tokens of the longest template
 
 UNLIMITED = 2**30
 NO_BLANK = -1
 END_OF_SENTENCE = 1  # the token `</s>`, by the step that wrote it
+
+# Whose a token is; else the number of its item.
+NOBODYS = -1  # it was written freely
+OF_TEMPLATE = -2
+UNDER_WAY = -3  # of an item that is not yet known: several may begin alike
 
 
 @dataclass(frozen=True)
 class Rules:
     """What holds for a batch from the beginning to the end; sentences by their number in the batch."""
 
-    script: Script
+    template: Tensor  # (sentences, L), tokens
+    template_right: Tensor  # (sentences, L), the blank right of each, or CLOSED
+    template_length: Tensor  # (sentences,)
+    items: ItemGraph
     ends_word: Tensor  # (V,), bool: no piece that goes on with the next one
     before: Tensor  # (sentences,), the blank that each begins with, or CLOSED
     least: Tensor  # (sentences, W), words
     most: Tensor  # (sentences, W)
+    bounded: Tensor  # (sentences,), bool: some blank has a least or a most number of words
     limits: Tensor  # (sentences,), most tokens
     forbidden: tuple[tuple[tuple[int, ...], ...], ...]  # of each sentence
-    bounded: bool  # some blank has a least or a most number of words
+    required: Tensor  # (sentences, H), what an encoder is told, PAD where there is less
 
     @classmethod
     def of(cls, canvases: Sequence[Canvas], *, ends_word: Tensor, limits: Tensor) -> Rules:
@@ -49,14 +60,20 @@ class Rules:
                 least[row, number] = blank.least
                 most[row, number] = UNLIMITED if blank.most is None else blank.most
         return cls(
-            script=Script.of(canvases, device=device),
+            template=_padded([[token for token, _ in canvas.template] for canvas in canvases], device=device),
+            template_right=_padded(
+                [[right for _, right in canvas.template] for canvas in canvases], device=device
+            ),
+            template_length=torch.tensor([len(canvas.template) for canvas in canvases], device=device),
+            items=ItemGraph.of(canvases, device=device),
             ends_word=ends_word,
             before=torch.tensor([canvas.before for canvas in canvases], device=device),
             least=least,
             most=most,
+            bounded=torch.tensor([canvas.bounded for canvas in canvases], device=device),
             limits=limits.to(device),
             forbidden=tuple(canvas.forbidden for canvas in canvases),
-            bounded=any(blank != Blank() for canvas in canvases for blank in canvas.blanks),
+            required=_padded([canvas.required for canvas in canvases], device=device),
         )
 
     def ends(self, words: Tensor) -> Tensor:
@@ -68,14 +85,29 @@ class Rules:
         """Whether words may be written in several tokens."""
         return not bool(self.ends_word.all())
 
+    @cached_property
+    def any_bounded(self) -> bool:
+        """Whether anybody asks for numbers of words."""
+        return bool(self.bounded.any())
+
+
+def _padded(rows: Sequence[Sequence[int]], *, device: torch.device) -> Tensor:
+    longest = max(map(len, rows))
+    filled = [[*row, *[PAD] * (longest - len(row))] for row in rows]
+    return torch.tensor(filled, dtype=torch.long, device=device).view(len(rows), longest)
+
 
 @dataclass(frozen=True)
 class Openings:
     """Where hypotheses may go on."""
 
-    whole: Tensor  # (S, K, G), gaps for a token that ends its word
-    begun: Tensor  # (S, K, G), gaps for a token that its word goes on after
+    forced: Tensor  # (S, K), bool: a template or an item under way says what comes next, and where
+    beside: Tensor  # (S, K, G), bool: the gap that it goes into then
+    whole: Tensor  # (S, K, G), gaps for a free token that ends its word
+    begun: Tensor  # (S, K, G), gaps for one that its word goes on after
+    items: Tensor  # (S, K, I, G), gaps in which each item may begin or go on
     end: Tensor  # (S, K), bool: they may end here
+    lacking: Tensor  # (S, K), bool: items are missing
 
 
 @dataclass(frozen=True)
@@ -84,9 +116,12 @@ class Constraints:
 
     rules: Rules
     sentences: Tensor  # (S,)
-    node: Tensor  # (S, K), where they are in their scripts
-    home: Tensor  # (S, K), the blank that the newest item was put into
-    given: Tensor  # (S, K, n), bool, of the tokens in the order written
+    node: Tensor  # (S, K, I), where each item rests
+    inside: Tensor  # (S, K, I), where it is while it is written, else FINISHED
+    after: Tensor  # (S, K, I), the token that its newest part ended with, right of which it goes on
+    begun_at: Tensor  # (S, K), the token that the newest part began with
+    home: Tensor  # (S, K), the blank that this was put into
+    owner: Tensor  # (S, K, n), of the tokens in the order written: NOBODYS, OF_TEMPLATE, UNDER_WAY or an item
     right_blank: Tensor  # (S, K, n), what the gap right of each token belongs to, or CLOSED
     counted: Tensor  # (S, K, n), the blank that a token's word counts for, or NO_BLANK
 
@@ -96,94 +131,174 @@ class Constraints:
         shape = beam.words.shape
         right_blank = beam.words.new_full(shape, CLOSED)
         right_blank[..., 0] = rules.before[:, None]
+        node = rules.items.first[:, None].expand(*shape[:2], -1)
         return cls(
             rules=rules,
             sentences=beam.sentences,
-            node=rules.script.first[:, None].expand(shape[:2]),
+            node=node,
+            inside=torch.full_like(node, FINISHED),
+            after=torch.zeros_like(node),  # `<s>`
+            begun_at=beam.words.new_zeros(shape[:2]),
             home=beam.words.new_zeros(shape[:2]),
-            given=torch.zeros(shape, dtype=torch.bool, device=beam.words.device),
+            owner=beam.words.new_full(shape, NOBODYS),
             right_blank=right_blank,
             counted=beam.words.new_full(shape, NO_BLANK),
         )
 
-    @property
-    def given_tokens(self) -> Tensor:
-        """How many each hypothesis has, (S, K)."""
-        return self.given.sum(dim=2)
+    def keep(self, sentences: Tensor) -> Constraints:
+        """Only some of the sentences; sentences: (S',), indices."""
+        kept = {one.name: getattr(self, one.name)[sentences] for one in fields(self) if one.name != "rules"}
+        return replace(self, **kept)
+
+    # --- where hypotheses stand ---
 
     @property
-    def scripted(self) -> Tensor:
-        """Whether the next token is a given one, (S, K)."""
-        return self.node != DONE
+    def given(self) -> Tensor:
+        """Tokens that were on the canvas from the beginning, (S, K, n), bool."""
+        return self.owner == OF_TEMPLATE
 
-    def scripted_words(self) -> Tensor:
-        """What may come next by the script, (S, K, A) ids; anything for whoever has none."""
-        return self.rules.script.token[self.node]
+    @property
+    def template_tokens(self) -> Tensor:
+        """That each sentence begins with, (S,)."""
+        return self.rules.template_length[self.sentences]
 
-    def grow(self, beam: Beam, *, parent: Tensor, word: Tensor, gap: Tensor) -> Constraints:
-        """Follow hypotheses that write one more token each. beam: before that; the others: (S, B)."""
+    @cached_property
+    def in_template(self) -> Tensor:
+        """Whether the next token is the template's, (S,)."""
+        return self.owner.shape[2] - BOUNDARIES < self.template_tokens
+
+    @cached_property
+    def in_item(self) -> Tensor:
+        """Whether an item has begun that must go on, (S, K)."""
+        return (self.inside != FINISHED).any(dim=2)
+
+    @property
+    def required_left(self) -> Tensor:
+        """Tokens of items that are still to be written, at most, (S, K)."""
+        at = torch.where(self.inside != FINISHED, self.inside, self.node)
+        return self.rules.items.tokens_left[at].sum(dim=2)
+
+    def wanted(self) -> tuple[Tensor, Tensor]:
+        """What comes next of the template, of items under way or of those that are missing.
+
+        Returns ids, (S, K, I · A) or (S, K, 1), and whether each counts.
+        """
+        at = torch.where(self.in_item[..., None], self.inside, self.node)  # (S, K, I)
+        words = self.rules.items.token[at].flatten(2)
+        counts = (at != FINISHED)[..., None].expand(-1, -1, -1, self.rules.items.token.shape[1]).flatten(2)
+        if not bool(self.in_template.any()):
+            return words, counts
+        if words.shape[2] == 0:
+            words, counts = words.new_full((*words.shape[:2], 1), PAD), counts.new_zeros(*words.shape[:2], 1)
+        place = min(self.owner.shape[2] - BOUNDARIES, self.rules.template.shape[1] - 1)
+        token = self.rules.template[self.sentences, place][:, None, None]
+        only_first = torch.arange(words.shape[2], device=words.device) == 0
+        in_template = self.in_template[:, None, None]
+        return torch.where(in_template, token, words), torch.where(in_template, only_first, counts)
+
+    # --- one token more ---
+
+    def grow(
+        self, beam: Beam, openings: Openings, *, parent: Tensor, word: Tensor, gap: Tensor
+    ) -> Constraints:
+        """Follow hypotheses that write one more token each. beam: before that; parent, word, gap: (S, B)."""
 
         def inherited(values: Tensor) -> Tensor:
-            if values.dim() == 2:
-                return values.gather(1, parent)
-            return values.gather(1, parent[..., None].expand(-1, -1, values.shape[2]))
+            index = parent.view(*parent.shape, *[1] * (values.dim() - 2))
+            return values.gather(1, index.expand(-1, -1, *values.shape[2:]))
 
         def more(values: Tensor, newest: Tensor) -> Tensor:
             return torch.cat([inherited(values), newest[..., None]], dim=2)
 
-        script, node = self.rules.script, inherited(self.node)
-        scripted = node != DONE
-        way = (script.token[node] == word[..., None]).long().argmax(dim=2, keepdim=True)  # (S, B, 1)
+        graph, newest = self.rules.items, self.owner.shape[2]
         left = read_order(inherited(beam.places)).gather(2, gap[..., None])
         blank = inherited(self.right_blank).gather(2, left).squeeze(2)
-        home = torch.where(script.anywhere[node], blank, inherited(self.home))
-        right = script.right[node].gather(2, way).squeeze(2)
-        right = torch.where(right == OWN_BLANK, home, right)
-        of_item = torch.where(script.of_item[node], home, NO_BLANK)
+        in_template = self.in_template[:, None].expand_as(word)
+        in_item, node, inside = inherited(self.in_item), inherited(self.node), inherited(self.inside)
+
+        # Items that the word belongs to: those under way, or else all that may begin or go on in this gap.
+        at = torch.where(in_item[..., None], inside, node)  # (S, B, I)
+        same = graph.token[at] == word[..., None, None]  # (S, B, I, A)
+        may_begin = inherited(openings.items).gather(3, gap[..., None, None].expand(*at.shape, 1)).squeeze(3)
+        goes_on = same.any(dim=3) & (at != FINISHED) & (in_item[..., None] | may_begin)
+        goes_on &= ~in_template[..., None]
+        way = same.long().argmax(dim=3, keepdim=True)
+        successor = graph.successor[at].gather(3, way).squeeze(3)
+        opens = graph.opens[at].gather(3, way).squeeze(3)
+        # The first of them that comes to a rest has it; the others stay where they were.
+        rests = goes_on & graph.rests[successor]
+        of_item, part_ends = goes_on.any(dim=2), rests.any(dim=2)
+        numbers = torch.arange(at.shape[2], device=at.device)
+        owns = rests & (numbers == rests.long().argmax(dim=2, keepdim=True)) if len(numbers) else rests
+
+        begins = of_item & ~in_item
+        begun_at = torch.where(begins, newest, inherited(self.begun_at))
+        home = torch.where(begins, blank, inherited(self.home))
+        owner = more(self.owner, torch.where(of_item, UNDER_WAY, NOBODYS))
+        owner[..., -1] = torch.where(in_template, OF_TEMPLATE, owner[..., -1])
+        steps = torch.arange(newest + 1, device=at.device)
+        of_part = part_ends[..., None] & (steps >= begun_at[..., None]) & (owner == UNDER_WAY)
+        if len(numbers):
+            owner = torch.where(of_part, owns.long().argmax(dim=2, keepdim=True), owner)
+
+        right = torch.where(
+            of_item & ~(opens & goes_on).any(dim=2), CLOSED, torch.where(of_item, home, blank)
+        )
+        counted = torch.where(of_item, home, blank)
+        if bool(self.in_template.any()):
+            place = min(newest - BOUNDARIES, self.rules.template.shape[1] - 1)
+            of_template = self.rules.template_right[self.sentences, place][:, None]
+            right = torch.where(in_template, of_template, right)
+            counted = torch.where(in_template, NO_BLANK, counted)
         return replace(
             self,
-            node=script.successor[node].gather(2, way).squeeze(2),
+            node=torch.where(owns, successor, node),
+            inside=torch.where(goes_on & ~part_ends[..., None], successor, FINISHED),
+            after=torch.where(owns, newest, inherited(self.after)),
+            begun_at=begun_at,
             home=home,
-            given=more(self.given, scripted),
-            right_blank=more(self.right_blank, torch.where(scripted, right, blank)),
-            counted=more(self.counted, torch.where(scripted, of_item, blank)),
+            owner=owner,
+            right_blank=more(self.right_blank, right),
+            counted=more(self.counted, counted),
         )
-
-    def keep(self, sentences: Tensor) -> Constraints:
-        """Only some of the sentences; sentences: (S',), indices."""
-        kept = {
-            name: getattr(self, name)[sentences]
-            for name in ("sentences", "node", "home", "given", "right_blank", "counted")
-        }
-        return replace(self, **kept)
 
     # --- where to go on ---
 
     def openings(self, beam: Beam) -> Openings:
-        """Where every hypothesis may write next, by its script or freely."""
+        """Where every hypothesis may write next."""
         gaps = _Gaps.of(self, beam)
-        free = self._free_openings(gaps, beam)
-        scripted = self.scripted
-        if not bool(scripted.any()):
-            return free
-        by_script = self._script_gaps(gaps, beam)
+        forced = self.in_template[:, None] | self.in_item
+        # What is forced goes right of the newest token, and the very first into the only gap.
+        beside = beam.places[..., -1] if beam.length else torch.zeros_like(self.home)
+        numbers = torch.arange(gaps.open.shape[2], device=self.home.device)
+        lacking = (self.node != FINISHED).any(dim=2)
+        whole, begun, end = self._free_openings(gaps, beam, lacking=lacking)
         return Openings(
-            whole=torch.where(scripted[..., None], by_script, free.whole),
-            begun=torch.where(scripted[..., None], by_script, free.begun),
-            end=free.end & ~scripted,
+            forced=forced,
+            beside=numbers == beside[..., None],
+            whole=whole & ~forced[..., None],
+            begun=begun & ~forced[..., None],
+            items=self._item_gaps(gaps, beam) & ~forced[..., None, None],
+            end=end & ~forced,
+            lacking=lacking,
         )
 
-    def _free_openings(self, gaps: _Gaps, beam: Beam) -> Openings:
+    def _free_openings(self, gaps: _Gaps, beam: Beam, *, lacking: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Gaps for whole and begun words, (S, K, G), and whether the end is possible, (S, K)."""
         whole = begun = gaps.open
-        needed = self.rules.script.tokens_left[self.node] + gaps.unfinished.sum(dim=2)  # (S, K), tokens
+        needed = self.rules.items.tokens_left[self.node].sum(dim=2) + gaps.unfinished.sum(
+            dim=2
+        )  # (S, K), tokens
         missing = None
         if gaps.words is not None:
             least, most = (each[self.sentences][:, None] for each in (self.rules.least, self.rules.most))
             needed = needed + (least - gaps.words).clamp(min=0).sum(dim=2)
             missing = gaps.of_blank(least - gaps.words) > 0
             room = gaps.of_blank(most - gaps.words)
-            whole = whole & (gaps.more_if_whole <= room)
-            begun = begun & (gaps.more_if_begun <= room)
+            # Where words are counted, items come first: so others can't take the room that they need.
+            last = ~(self.rules.bounded[self.sentences][:, None] & lacking)[..., None]
+            whole = whole & (gaps.more_if_whole <= room) & last
+            begun = begun & (gaps.more_if_begun <= room) & last
         # Tokens that may be written after the next one; nothing that is full goes on, whatever is said here.
         left = (self.rules.limits[self.sentences] - beam.length - 1).clamp(min=0)[:, None, None]
         helps_whole = gaps.unfinished.long()
@@ -195,35 +310,35 @@ class Constraints:
         whole = whole & (needed[..., None] - helps_whole <= left)
         begun = begun & (needed[..., None] - helps_begun + hurts_begun <= left)
         # Where every token ends its word, a gap for others is no gap.
-        return Openings(whole=whole, begun=begun if self.rules.has_pieces else whole, end=needed == 0)
+        return whole, begun if self.rules.has_pieces else whole, needed == 0
 
-    def _script_gaps(self, gaps: _Gaps, beam: Beam) -> Tensor:
-        """Where the next given token may go, (S, K, G)."""
-        script = self.rules.script
-        # What is not put anywhere goes right of the newest token, and the very first into the only gap.
-        beside = beam.places[..., -1] if beam.length else torch.zeros_like(self.node)
+    def _item_gaps(self, gaps: _Gaps, beam: Beam) -> Tensor:
+        """Where each item may begin or go on, (S, K, I, G)."""
         numbers = torch.arange(gaps.open.shape[2], device=self.node.device)
-        next_gap = numbers == beside[..., None]
-        anywhere = gaps.open
-        if gaps.words is not None:
-            room = (self.rules.most[self.sentences][:, None] - gaps.words).expand_as(gaps.words)  # (S, K, W)
-            anywhere = anywhere & (gaps.of_blank(room) >= script.words[self.node][..., None])
-            anywhere = anywhere & gaps.of_blank(self._leaves_room(room)).bool()
-        return torch.where(script.anywhere[self.node][..., None], anywhere, next_gap)
+        right_of = beam.places.gather(2, self.after)[..., None] <= numbers
+        # Not after the beginning of a word: it would be glued on.
+        found = (gaps.open & ~gaps.goes_on)[:, :, None] & right_of & (self.node != FINISHED)[..., None]
+        if gaps.words is None or not found.numel():
+            return found
+        room = (self.rules.most[self.sentences][:, None] - gaps.words).expand_as(gaps.words)  # (S, K, W)
+        return found & self._leaves_room(room).gather(
+            3, gaps.blank.clamp(min=0)[:, :, None].expand(-1, -1, found.shape[2], -1)
+        )
 
     def _leaves_room(self, room: Tensor) -> Tensor:
-        """Whether all later items still find room if the next one goes into each blank. (S, K, W)."""
-        script = self.rules.script
-        fits = torch.ones_like(room, dtype=torch.long)
-        for sentence, hypothesis in (script.anywhere[self.node] & self.scripted).nonzero().tolist():
-            node = int(self.node[sentence, hypothesis])
-            later, size = script.later_items[node], int(script.words[node])
-            if not later:
-                continue
+        """Whether all that is missing finds room if each item goes into each blank. (S, K, I, W), bool."""
+        fits = torch.ones(*self.node.shape, room.shape[2], dtype=torch.bool, device=room.device)
+        bounded = self.rules.bounded[self.sentences][:, None, None]
+        for sentence, hypothesis, item in ((self.node != FINISHED) & bounded).nonzero().tolist():
+            nodes = self.node[sentence, hypothesis].tolist()
+            sizes = self.rules.items.words[nodes].tolist()
+            later = tuple(
+                size for other, size in enumerate(sizes) if nodes[other] != FINISHED and other != item
+            )
             rooms = room[sentence, hypothesis].tolist()
             for blank, free in enumerate(rooms):
-                after = tuple(sorted([*rooms[:blank], free - size, *rooms[blank + 1 :]]))
-                fits[sentence, hypothesis, blank] = find_room(after, later)
+                after = tuple(sorted([*rooms[:blank], free - sizes[item], *rooms[blank + 1 :]]))
+                fits[sentence, hypothesis, item, blank] = find_room(after, tuple(sorted(later, reverse=True)))
         return fits
 
     def words_in_blanks(self, ends: Tensor, *, begun_at_edge: Tensor, blank: Tensor) -> Tensor:
@@ -231,7 +346,7 @@ class Constraints:
 
         ends: (S, K, n), by token; begun_at_edge, blank: (S, K, G), by gap.
         """
-        words = self.node.new_zeros(*self.node.shape, self.rules.least.shape[1])
+        words = self.home.new_zeros(*self.home.shape, self.rules.least.shape[1])
         whole = ends & (self.counted != NO_BLANK)
         words = words.scatter_add(2, self.counted.clamp(min=0), whole.long())
         return words.scatter_add(2, blank.clamp(min=0), begun_at_edge.long())
@@ -247,7 +362,7 @@ class Constraints:
         if not any(alone):
             return None
         barred = torch.zeros(
-            len(alone), 1, len(self.rules.ends_word), dtype=torch.bool, device=self.node.device
+            len(alone), 1, len(self.rules.ends_word), dtype=torch.bool, device=self.home.device
         )
         for row, tokens in enumerate(alone):
             barred[row, 0, tokens] = True
@@ -256,10 +371,11 @@ class Constraints:
     def barred_pieces(self, beam: Beam) -> dict[int, Tensor]:
         """By token, the gaps in which it would complete a forbidden word of several tokens: (S, K, G).
 
-        What the script says is written all the same: given words are none that are forbidden.
+        What is given is written all the same: it is none of the words that are forbidden.
         """
         barred: dict[int, Tensor] = {}
-        free = ~self.scripted[..., None]
+        if not any(len(tokens) > 1 for sentence in self.rules.forbidden for tokens in sentence):
+            return barred
         read = beam.words.gather(2, read_order(beam.places))  # (S, K, n)
         written = [set(row) for row in read.flatten(1).tolist()]
         for row, sentence in enumerate(self.sentences.tolist()):
@@ -270,7 +386,7 @@ class Constraints:
                     before, after = tokens[:number], tokens[number + 1 :]
                     if not written[row].issuperset(before + after):
                         continue  # the common case, and looking for them would take long
-                    found = free[row] & _between(read[row], before=before, after=after)
+                    found = _between(read[row], before=before, after=after)
                     if bool(found.any()):
                         shape = (*read.shape[:2], read.shape[2] - 1)
                         gaps = barred.setdefault(
@@ -286,6 +402,7 @@ class _Gaps:
 
     blank: Tensor  # or CLOSED
     open: Tensor  # bool, and so are the others
+    goes_on: Tensor  # the word left of it may go on here
     before_given: Tensor  # a given token follows
     unfinished: Tensor  # a word was begun here that a given one must not go on
     more_if_whole: Tensor  # a token that ends its word would make one word more
@@ -298,16 +415,17 @@ class _Gaps:
         left, right = tokens[..., :-1], tokens[..., 1:]
         blank = constraints.right_blank.gather(2, left)
         opened = blank != CLOSED
-        before_given = constraints.given.gather(2, right)
+        before_given = (constraints.owner != NOBODYS).gather(2, right)
         ends = constraints.rules.ends(beam.words)
         goes_on = ~ends.gather(2, left) & opened
         at_edge = before_given | (right == END_OF_SENTENCE)
         words = None
-        if constraints.rules.bounded:
+        if constraints.rules.any_bounded:
             words = constraints.words_in_blanks(ends, begun_at_edge=goes_on & at_edge, blank=blank)
         return cls(
             blank=blank,
             open=opened,
+            goes_on=goes_on,
             before_given=before_given,
             unfinished=goes_on & before_given,
             more_if_whole=~(goes_on & at_edge),

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from anyorder import config
-from anyorder.beam import DEAD, Beam, Hypothesis
+from anyorder.beam import BOUNDARIES, DEAD, Beam, Hypothesis
 from anyorder.constraints import Constraints, Rules
 from anyorder.model import END, Indigo, Writing
-from anyorder.restriction import Restriction
+from anyorder.restriction import HEAD_START, Restriction, Scores
 from anyorder.tokens import UNK
 from anyorder.vocabulary import Best, best_of
 
@@ -37,6 +38,7 @@ class Expansion:
     first_score: Tensor
     second_score: Tensor
     log_mass: Tensor  # DEAD where there was nothing more to choose
+    chosen_by: Tensor  # what ranks them, falling; another than log_mass only where something is required
 
 
 @dataclass(frozen=True)
@@ -50,24 +52,47 @@ class Moment:
     unknown: bool = True  # whether `<unk>` may be written
     restriction: Restriction | None = None  # what a canvas leaves possible; None: everything
 
-    def first_scores(self) -> Tensor:
-        """log p of all first choices, (S, K, F)."""
+    @property
+    def standing(self) -> Tensor:
+        """What hypotheses are ranked by, (S, K)."""
+        return self.beam.log_mass if self.restriction is None else self.restriction.standing
+
+    def first_scores(self) -> Scores:
+        """Of all first choices, (S, K, F)."""
+        log_probs = self.first_log_probs
+        if self.restriction is not None:
+            return self.restriction.first(log_probs)
+        return Scores.plain(log_probs if self.model.position_first else self._known(log_probs))
+
+    @cached_property
+    def first_log_probs(self) -> Tensor:
+        """As the model has them, (S, K, F)."""
         scores = self.model.first_log_probs(self.writing, self.state, self.beam.places.flatten(0, 1))
-        scores = scores.unflatten(0, self.beam.log_mass.shape)
-        scores = scores if self.model.position_first else self._allowed_words(scores)
-        return scores if self.restriction is None else self.restriction.first(scores)
+        return scores.unflatten(0, self.beam.log_mass.shape)
 
     def best_first(self, count: int) -> Best:
         """The best first choices, (S, K, C)."""
+        if self.restriction is not None and self.model.lists_best_words and self.restriction.is_simple:
+            return self._best_words(self.restriction, count)
         if not self._free(words=not self.model.position_first):
-            return best_of(self.first_scores(), count)
+            return leading_of(self.first_scores(), count)
         best = self.model.best_first(self.writing, self.state, self.beam.places.flatten(0, 1), count=count)
         return Best(*(each.unflatten(0, self.beam.log_mass.shape) for each in best))
+
+    def _best_words(self, restriction: Restriction, count: int) -> Best:
+        words, _ = restriction.wanted
+        # One more than asked for: the end may be among them, and may be ruled out.
+        best, wanted = self.model.best_words_and(
+            self.writing, self.state, words.flatten(0, 1), count=count + words.shape[2] + 1
+        )
+        shape = self.beam.log_mass.shape
+        best = Best(*(each.unflatten(0, shape) for each in best))
+        return restriction.best_words(best, wanted.unflatten(0, shape), count)
 
     def best_second(self, first: Tensor, count: int) -> Best:
         """The best second choices after these first ones. first: (S, K, C); returns (S, K, C, M)."""
         if not self._free(words=self.model.position_first):
-            return best_of(self.second_scores(first), count)
+            return leading_of(self.second_scores(first), count)
         best = self.model.best_second(
             self.writing, self.state, self.beam.places.flatten(0, 1), first.flatten(0, 1), count=count
         )
@@ -77,24 +102,20 @@ class Moment:
         """Whether nothing that could be chosen is ruled out. words: whether the choice is one of words."""
         return self.restriction is None and (self.unknown or not words)
 
-    def second_scores(self, first: Tensor) -> Tensor:
-        """log p of all second choices after these first ones. first: (S, K, C); returns (S, K, C, M)."""
+    def second_scores(self, first: Tensor) -> Scores:
+        """Of all second choices after these first ones. first: (S, K, C); returns (S, K, C, M)."""
         places = self.beam.places.flatten(0, 1)
         scores = self.model.second_log_probs(self.writing, self.state, places, first.flatten(0, 1))
         scores = scores.unflatten(0, self.beam.log_mass.shape)
-        scores = self._allowed_words(scores) if self.model.position_first else scores
-        return scores if self.restriction is None else self.restriction.second(scores, first)
+        if self.restriction is not None:
+            ending = self.first_log_probs[..., END] if self.model.position_first else None
+            return self.restriction.second(scores, first, ending)
+        return Scores.plain(self._known(scores) if self.model.position_first else scores)
 
-    def _allowed_words(self, scores: Tensor) -> Tensor:
-        """scores: (S, K, V) or (S, K, C, V)."""
-        if self.unknown:
-            return scores
-        column = scores[..., UNK - self.model.word_head.first]
-        if self.restriction is None:
-            column.fill_(DEAD)
-        else:  # what is given may be unknown, and is written as it stands
-            scripted = self.restriction.constraints.scripted
-            column.masked_fill_(~scripted.view(*scripted.shape, *[1] * (column.dim() - 2)), DEAD)
+    def _known(self, scores: Tensor) -> Tensor:
+        """scores: (S, K, V) or (S, K, C, V), of which `<unk>` may be ruled out."""
+        if not self.unknown:
+            scores[..., UNK - self.model.word_head.first] = DEAD
         return scores
 
     def scores_of_second(self, first: Tensor, second: Tensor) -> Tensor:
@@ -127,7 +148,7 @@ def decode(
     width = settings.n_best if sampling else settings.beam
     chance = _draws(settings, lines or range(len(source)), limits).to(source.device) if sampling else None
     found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
-    writing = model.start(model.encode(source, mask))
+    writing = model.start(model.encode(source, mask, None if rules is None else rules.required))
     beam = Beam.start(len(source), hypotheses=width if sampling else 1, device=source.device)
     constraints = None if rules is None else Constraints.start(rules, beam)
     newest = beam.words
@@ -135,7 +156,14 @@ def decode(
         given, restriction = None, None
         if constraints is not None:
             given = constraints.given[..., -newest.shape[2] :].flatten(0, 1)
-            restriction = Restriction(constraints, beam, model.word_head.first, model.position_first)
+            restriction = Restriction(
+                constraints,
+                beam,
+                first_word=model.word_head.first,
+                position_first=model.position_first,
+                unknown=settings.unknown,
+                head_start=0.0 if sampling else HEAD_START,
+            )
         state = model.advance(writing, newest.flatten(0, 1), beam.places.flatten(0, 1), given=given)
         moment = Moment(model, writing, state, beam, unknown=settings.unknown, restriction=restriction)
         if chance is not None:
@@ -151,13 +179,14 @@ def decode(
             grown = grown.merged()
         promising = (grown.log_mass > DEAD).any(dim=1)
         if not sampling:
-            promising &= _may_improve(grown, found, settings)
+            promising &= _may_improve(grown, found, settings, given=constraints)
         staying = (~full & promising).nonzero().squeeze(1)
         writing.follow(step.parent, staying)
-        if constraints is not None:
+        if constraints is not None and restriction is not None:
             word, gap = model.word_and_gap(step.first, step.second)
-            grown_constraints = constraints.grow(beam, parent=step.parent, word=word, gap=gap.clamp(min=0))
-            constraints = grown_constraints.keep(staying)
+            constraints = constraints.grow(
+                beam, restriction.openings, parent=step.parent, word=word, gap=gap.clamp(min=0)
+            ).keep(staying)
         beam = grown.keep(staying)
         newest = beam.words[..., -1:]
     return [ranked(hypotheses, settings) for hypotheses in found]
@@ -169,7 +198,7 @@ def decode(
 def search_two_step(moment: Moment, width: int) -> Expansion:
     """The paper's: the B best first choices overall, then all second ones of these, then the B best."""
     first = moment.best_first(width)  # (S, K, C)
-    mass = moment.beam.log_mass[..., None] + first.log_probs
+    mass = moment.standing[..., None] + first.log_probs
     kept = _best(mass, width)
     return _expand(moment, first, mass.masked_fill(~kept, DEAD), width, ends=kept & (first.choices == END))
 
@@ -181,22 +210,22 @@ def search_joint(moment: Moment, width: int) -> Expansion:
     one left out can't reach the B found.
     """
     first_scores = moment.first_scores()
+    choices = first_scores.paid.shape[2]
     looked_at = 2 * width
     while True:
-        looked_at = min(looked_at, first_scores.shape[2])
-        first = best_of(first_scores, looked_at)
-        mass = moment.beam.log_mass[..., None] + first.log_probs  # (S, K, C)
+        looked_at = min(looked_at, choices)
+        first = leading_of(first_scores, looked_at)
+        mass = moment.standing[..., None] + first.log_probs  # (S, K, C)
         expansion = _expand(moment, first, mass, width, ends=first.choices == END)
-        worst = expansion.log_mass[:, -1] if expansion.log_mass.shape[1] == width else mass.new_tensor(DEAD)
+        chosen_by = expansion.chosen_by
+        worst = chosen_by[:, -1] if chosen_by.shape[1] == width else mass.new_tensor(DEAD)
         left_out = mass[..., -1].amax(dim=1)
-        if looked_at == first_scores.shape[2] or bool((left_out <= worst).all()):
+        if looked_at == choices or bool((left_out <= worst).all()):
             break
         looked_at *= 2
     # Ending counts among the B best like any pair.
     end_mass = moment.beam.log_mass + expansion.end_scores
-    among_best = _best(torch.cat([expansion.log_mass, end_mass], dim=1), width)[
-        :, expansion.log_mass.shape[1] :
-    ]
+    among_best = _best(torch.cat([chosen_by, end_mass], dim=1), width)[:, chosen_by.shape[1] :]
     return replace(expansion, ends=expansion.ends & among_best)
 
 
@@ -204,18 +233,29 @@ def _expand(moment: Moment, first: Best, mass: Tensor, width: int, *, ends: Tens
     """The B best pairs with these first choices. mass, ends: (S, K, C)."""
     second = moment.best_second(first.choices, width)  # (S, K, C, M)
     pairs = (mass.masked_fill(first.choices == END, DEAD)[..., None] + second.log_probs).flatten(1)
-    log_mass, chosen = pairs.topk(min(width, pairs.shape[1]), dim=1)  # (S, B)
+    chosen_by, chosen = pairs.topk(min(width, pairs.shape[1]), dim=1)  # (S, B)
     choices, seconds = second.choices.shape[2:]
+    parent = chosen // (choices * seconds)
+    first_score = first.paid.flatten(1).gather(1, chosen // seconds)
+    second_score = second.paid.flatten(1).gather(1, chosen)
+    log_mass = moment.beam.log_mass.gather(1, parent) + first_score + second_score
     return Expansion(
         end_scores=first.end,
         ends=ends.any(dim=2) & (moment.beam.log_mass + first.end > DEAD),
-        parent=chosen // (choices * seconds),
+        parent=parent,
         first=first.choices.flatten(1).gather(1, chosen // seconds),
         second=second.choices.flatten(1).gather(1, chosen),
-        first_score=first.log_probs.flatten(1).gather(1, chosen // seconds),
-        second_score=second.log_probs.flatten(1).gather(1, chosen),
-        log_mass=log_mass,
+        first_score=first_score,
+        second_score=second_score,
+        log_mass=log_mass.where(chosen_by > DEAD, DEAD),
+        chosen_by=chosen_by,
     )
+
+
+def leading_of(scores: Scores, count: int) -> Best:
+    """The best choices by what they are chosen by. scores: (..., M); returns (..., C)."""
+    best = best_of(scores.chosen_by, count)
+    return best._replace(end=scores.paid[..., END], paid=scores.paid.gather(-1, best.choices))
 
 
 def _best(scores: Tensor, width: int) -> Tensor:
@@ -230,23 +270,23 @@ def sample(moment: Moment, chance: Tensor, settings: config.Decode) -> Expansion
     model, beam = moment.model, moment.beam
     first_scores = moment.first_scores()
     first = draw(
-        first_scores if model.position_first else shortlisted(first_scores, settings),
+        first_scores.chosen_by if model.position_first else shortlisted(first_scores.chosen_by, settings),
         chance[..., 0],
         temperature=settings.temperature,
     )
-    second_scores = moment.second_scores(first[..., None]).squeeze(2)  # (S, K, M)
+    second_scores = Scores(*(each.squeeze(2) for each in moment.second_scores(first[..., None])))  # (S, K, M)
     second = draw(
-        shortlisted(second_scores, settings) if model.position_first else second_scores,
+        shortlisted(second_scores.chosen_by, settings) if model.position_first else second_scores.chosen_by,
         chance[..., 1],
         temperature=settings.temperature,
     )
-    first_score = first_scores.gather(2, first[..., None]).squeeze(2)
-    second_score = second_scores.gather(2, second[..., None]).squeeze(2)
+    first_score = first_scores.paid.gather(2, first[..., None]).squeeze(2)
+    second_score = second_scores.paid.gather(2, second[..., None]).squeeze(2)
     ends = (first == END) & (beam.log_mass > DEAD)
     log_mass = (beam.log_mass + first_score + second_score).masked_fill(first == END, DEAD)
     parent = torch.arange(first.shape[1], device=first.device).expand_as(first)
     return Expansion(
-        end_scores=first_scores[..., END],
+        end_scores=first_scores.paid[..., END],
         ends=ends,
         parent=parent,
         first=first,
@@ -254,6 +294,7 @@ def sample(moment: Moment, chance: Tensor, settings: config.Decode) -> Expansion
         first_score=first_score,
         second_score=second_score,
         log_mass=log_mass,
+        chosen_by=log_mass,
     )
 
 
@@ -302,17 +343,24 @@ def _collect(
     """Take what ends here out of the beam, and what may not grow any more."""
     cut = full[:, None] & ~step.ends & (beam.log_mass > DEAD)
     sentences = beam.sentences.tolist()
-    given = torch.zeros_like(cut, dtype=torch.long) if constraints is None else constraints.given_tokens
     for sentence, row in step.ends.nonzero().tolist():
         end = float(step.end_scores[sentence, row])
         end_kind = "end_gap_score" if model.position_first else "end_word_score"
         mass = float(beam.log_mass[sentence, row]) + end
         ended = beam.hypothesis(sentence, row, log_mass=mass, **{end_kind: end})
-        found[sentences[sentence]].append(replace(ended, given=int(given[sentence, row])))
+        found[sentences[sentence]].append(_with_owners(ended, constraints, sentence, row))
     for sentence, row in cut.nonzero().tolist():
         mass = float(beam.log_mass[sentence, row])
         unfinished = beam.hypothesis(sentence, row, log_mass=mass)
-        found[sentences[sentence]].append(replace(unfinished, given=int(given[sentence, row])))
+        found[sentences[sentence]].append(_with_owners(unfinished, constraints, sentence, row))
+
+
+def _with_owners(one: Hypothesis, constraints: Constraints | None, sentence: int, row: int) -> Hypothesis:
+    """A hypothesis that knows what of it was given."""
+    if constraints is None:
+        return one
+    owners = constraints.owner[sentence, row, BOUNDARIES:].tolist()
+    return replace(one, owners=tuple(owners), given=int(constraints.template_tokens[sentence]))
 
 
 def _grow(model: Indigo, beam: Beam, step: Expansion) -> Beam:
@@ -329,14 +377,20 @@ def _grow(model: Indigo, beam: Beam, step: Expansion) -> Beam:
     )
 
 
-def _may_improve(beam: Beam, found: list[list[Hypothesis]], settings: config.Decode) -> Tensor:
+def _may_improve(
+    beam: Beam, found: list[list[Hypothesis]], settings: config.Decode, *, given: Constraints | None
+) -> Tensor:
     """Whether a sentence has too few finished hypotheses yet, or something under way that ranks higher.
 
     That a number of them is finished says little: where the model is sure of itself, poor ones may end long
     before the best. Merging needs as many as there can be, for their probabilities are added. Returns (S,).
     """
     wanted = settings.beam if settings.merge else settings.n_best
-    best = (beam.log_mass.amax(dim=1) / _length(beam.length, settings)).tolist()
+    templates = [0] * len(beam.sentences) if given is None else given.template_tokens.tolist()
+    best = [
+        mass / _length(beam.length - template, settings)
+        for mass, template in zip(beam.log_mass.amax(dim=1).tolist(), templates, strict=True)
+    ]
     improving = [
         len(finished) < wanted or sorted(_score(one, settings) for one in finished)[-wanted] < under_way
         for finished, under_way in zip((found[index] for index in beam.sentences.tolist()), best, strict=True)
@@ -345,7 +399,7 @@ def _may_improve(beam: Beam, found: list[list[Hypothesis]], settings: config.Dec
 
 
 def _score(one: Hypothesis, settings: config.Decode) -> float:
-    return one.log_mass / _length(len(one.tokens) + one.finished, settings)
+    return one.log_mass / _length(len(one.tokens) - one.given + one.finished, settings)
 
 
 def _length(steps: int, settings: config.Decode) -> float:

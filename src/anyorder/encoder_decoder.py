@@ -17,7 +17,7 @@ from anyorder import config
 from anyorder.layers import DecoderLayer, Dropout, EncoderLayer, Relations, SourceKeys
 from anyorder.tokens import OWN_KINDS, PAD
 
-# B sources, S source vectors, D width
+# B sources, S source vectors, H required tokens, D width
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,13 @@ class EncoderDecoder(nn.Module):
     """A Transformer without heads.
 
     kinds: of relations between written tokens that the decoder's self-attention tells apart; 0: none.
-    A model that adds its heads ends with `self.apply(initialise)`.
+    reads_required: the encoder can be told of words that must appear in the target. A model that adds its
+    heads ends with `self.apply(initialise)`.
     """
 
-    def __init__(self, settings: config.Model, shape: Shape, *, kinds: int) -> None:
+    def __init__(
+        self, settings: config.Model, shape: Shape, *, kinds: int, reads_required: bool = False
+    ) -> None:
         super().__init__()
         self.settings = settings
         self.shape = shape
@@ -65,6 +68,7 @@ class EncoderDecoder(nn.Module):
         self.embed_output = (
             _embedding(shape.target_vocabulary, width) if settings.share == "none" else self.embed_target
         )
+        self.required_mark = nn.Parameter(torch.zeros(width)) if reads_required else None
         distances = 2 * settings.clip + 1 if settings.encoder_positions == "relative" else 0
         sizes = {"width": width, "hidden": settings.hidden, "heads": settings.heads}
         self.encoder = nn.ModuleList(
@@ -81,25 +85,44 @@ class EncoderDecoder(nn.Module):
 
     # --- source ---
 
-    def encode(self, source: Tensor, mask: Tensor) -> Memory:
-        """source: (B, S), token ids, or (B, S, features); mask: (B, S), bool, True where real."""
+    def encode(self, source: Tensor, mask: Tensor, required: Tensor | None = None) -> Memory:
+        """source: (B, S), token ids, or (B, S, features); mask: (B, S), bool, True where real.
+
+        required: (B, H), words that the target must have, PAD where there are fewer; they follow the source.
+        """
         if self.shape.features:
             states = self.embed_source(source)
         else:
             states = self._embedded(self.embed_source, source) * math.sqrt(self.settings.width)
-        if self.settings.encoder_positions == "sinusoidal":
-            states = states + sinusoids(source.shape[1], self.settings.width).to(states)
+        states = self._with_positions(states)
+        words = None if self.shape.features else source
+        told = 0
+        if self.required_mark is not None and required is not None and required.shape[1]:
+            told = required.shape[1]
+            states = torch.cat([states, self._embed_required(required)], dim=1)
+            mask = torch.cat([mask, required != PAD], dim=1)
+            words = None if words is None else torch.cat([words, required], dim=1)
         distances = None
         if self.settings.encoder_positions == "relative":
             distances = Relations.distances(
-                source.shape[1], clip=self.settings.clip, device=source.device, dtype=states.dtype
+                source.shape[1], told, clip=self.settings.clip, device=source.device, dtype=states.dtype
             )
         states = self.dropout(states)
         blocked = ~mask[:, None, None, :]
         for layer in self.encoder:
             states = layer(states, relations=distances, blocked=blocked)
-        words = None if self.shape.features else source
         return Memory(states=self.encoder_norm(states), mask=mask, words=words)
+
+    def _embed_required(self, required: Tensor) -> Tensor:
+        """required: (B, H); returns (B, H, D), told apart from the source by a mark."""
+        assert self.required_mark is not None
+        return self._with_positions(self.scaled_embedding(required) + self.required_mark)
+
+    def _with_positions(self, states: Tensor) -> Tensor:
+        """states: (B, S, D)."""
+        if self.settings.encoder_positions != "sinusoidal":
+            return states
+        return states + sinusoids(states.shape[1], self.settings.width).to(states)
 
     def source_keys(self, memory: Memory) -> list[SourceKeys]:
         """What each decoder layer attends to, computed once a source."""

@@ -73,7 +73,12 @@ class Family(Generic[AnyModel]):
 
 FAMILIES: dict[str, Family[Any]] = {
     "indigo": Family(
-        build=lambda recipe, shape: Indigo(recipe.model, shape, marks_given=recipe.canvas.share > 0),
+        build=lambda recipe, shape: Indigo(
+            recipe.model,
+            shape,
+            marks_given=recipe.canvas.share > 0,
+            reads_required=recipe.canvas.share * recipe.canvas.required > 0,
+        ),
         loss=batch_loss,
         decode=decode,
     ),

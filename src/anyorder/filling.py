@@ -54,11 +54,10 @@ class _Assembly:
         self.compiled = compiled
         owners: dict[int, tuple[Given, int | None]] = {}  # by slot, of the first token of each given part
         given: set[int] = set()
-        begin = 0
-        for part, size, number in compiled.parts_written(hypothesis.tokens[: hypothesis.given]):
-            owners[hypothesis.slots[begin]] = (part, number)
-            given.update(hypothesis.slots[begin : begin + size])
-            begin += size
+        for part, number, steps in compiled.parts_written(hypothesis):
+            slots = [hypothesis.slots[step] for step in steps]
+            owners[slots[0]] = (part, number)
+            given.update(slots)
         scores = {
             slot: word + gap
             for slot, word, gap in zip(

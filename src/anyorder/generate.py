@@ -20,6 +20,7 @@ from anyorder.beam import Hypothesis
 from anyorder.canvas_text import CanvasText, CompiledCanvas, canvas_text
 from anyorder.checkpoint import Trained, load_trained
 from anyorder.completion import check_completes, complete_all
+from anyorder.constraints import NOBODYS
 from anyorder.errors import UserError
 from anyorder.families import decode_all, ordered
 from anyorder.filling import Fill, filled
@@ -79,10 +80,10 @@ class _Encoded:
 
 @dataclass(frozen=True)
 class Completion(Output):
-    """One way that a model would write around what is given; given tokens come first, and cost nothing."""
+    """One way that a model would write around what is given."""
 
     fills: tuple[Fill, ...]  # what was written between given words, in reading order
-    given: int  # how many of the tokens were given
+    given: int  # how many of the tokens were given or required
 
 
 class Writer:
@@ -250,8 +251,10 @@ class Writer:
 
     def _completion(self, hypothesis: Hypothesis, canvas: CompiledCanvas, own: Sequence[str]) -> Completion:
         output, around = self._output(hypothesis, own), filled(canvas, hypothesis)
-        text = around.text if hypothesis.given else output.text
-        return Completion(**vars(output) | {"text": text}, fills=around.fills, given=hypothesis.given)
+        given = sum(owner != NOBODYS for owner in hypothesis.owners)
+        return Completion(
+            **vars(output) | {"text": around.text if given else output.text}, fills=around.fills, given=given
+        )
 
     # They overlap: a variable of type str may hold "marginal" too. Its owner gets what the name promises.
     @overload

@@ -8,6 +8,7 @@ among these (for the three relations of the decoder, as a product with a one-hot
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -28,9 +29,13 @@ class Relations:
         return cls((relations[:, :, None, :] == kinds[:, None]).to(dtype))
 
     @classmethod
-    def distances(cls, length: int, *, clip: int, device: torch.device, dtype: torch.dtype) -> Relations:
-        """Of a plain sequence: the distance i - j, clipped to ±clip."""
-        places = torch.arange(length, device=device)
+    def distances(cls, *lengths: int, clip: int, device: torch.device, dtype: torch.dtype) -> Relations:
+        """Of plain sequences: the distance i - j, clipped to ±clip, which is that of different ones."""
+        ends = accumulate(lengths, lambda end, length: end + clip + length)
+        places = torch.cat(
+            [torch.arange(end - length, end) for end, length in zip(ends, lengths, strict=True)]
+        )
+        places = places.to(device)
         distance = (places[:, None] - places[None, :]).clamp(-clip, clip)  # (Q, K)
         kinds = torch.arange(-clip, clip + 1, device=device)
         return cls((distance[None, :, None, :] == kinds[:, None]).to(dtype))

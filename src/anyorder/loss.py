@@ -45,7 +45,7 @@ class Loss:
 
 def batch_loss(model: Indigo, batch: Batch, *, label_smoothing: float = 0.0) -> Loss:
     """Minus the log-likelihood of a batch of targets in their orders."""
-    scores = score_steps(model, model.encode(batch.source, batch.source_mask), batch)
+    scores = score_steps(model, model.encode(batch.source, batch.source_mask, batch.required), batch)
     weights = batch.weights[:, None]
     word, gap, uniform = (-(score * weights).sum() for score in (scores.word, scores.gap, scores.uniform))
     return Loss(
@@ -66,8 +66,8 @@ def score_steps(model: Indigo, memory: Memory, batch: Batch) -> StepScores:
     token, end = steps < lengths, steps == lengths  # (B, T + 1)
     word_mask = token if model.position_first else token | end
     gap_mask = token | end if model.position_first else token
-    word_mask = word_mask & (steps >= batch.given_words[:, None])
-    gap_mask = gap_mask & (steps >= batch.given_gaps[:, None])
+    learned = steps >= batch.given[:, None]
+    word_mask, gap_mask = word_mask & learned, gap_mask & learned
 
     next_words = torch.where(end, EOD, _one_more(batch.words[:, 2:]))  # (B, T + 1)
     gap, gap_vectors = _gap_scores(model, states, next_words, batch.supervision, end=end)
@@ -141,7 +141,7 @@ def _gap_scores(
 def _given_tokens(batch: Batch) -> Tensor:
     """Which written tokens are given; the two boundaries, which come first, are not. Returns (B, N), bool."""
     tokens = torch.arange(batch.words.shape[1], device=batch.words.device)
-    return (tokens >= 2) & (tokens < 2 + batch.given_words[:, None])
+    return (tokens >= 2) & (tokens < 2 + batch.given[:, None])
 
 
 def _one_more(steps: Tensor) -> Tensor:

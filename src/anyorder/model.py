@@ -22,7 +22,7 @@ from anyorder.vocabulary import Best, Product, Vocabulary, best_of
 
 TERNARY = 3  # left of, itself, right of
 NOT_SEEN = 2  # instead of a relation: another hypothesis's token, or a later one
-GIVEN_MARK = "given_mark"  # the name of the weights that mark what is given
+MARKS = ("given_mark", "required_mark")  # names of the weights that mark what is given and what is required
 END = 0  # the first choice that ends a sentence: `<eod>`, or finishing instead of a gap
 
 
@@ -104,8 +104,9 @@ class Indigo(EncoderDecoder):
         kinds: int = TERNARY,
         gap_head: GapHead | None = None,
         marks_given: bool = False,
+        reads_required: bool = False,
     ) -> None:
-        super().__init__(settings, shape, kinds=kinds)
+        super().__init__(settings, shape, kinds=kinds, reads_required=reads_required)
         self.kinds = kinds
         self.position_first = settings.first == "position"
         width = settings.width
@@ -264,9 +265,22 @@ class Indigo(EncoderDecoder):
 
     def best_first(self, writing: Writing, state: Tensor, places: Tensor, *, count: int) -> Best:
         """The best of what `first_log_probs` scores; its arguments, and count: C, how many."""
-        if self.position_first or self.copy_head is not None:
+        if not self.lists_best_words:
             return best_of(self.first_log_probs(writing, state, places), count)
         return writing.vocabulary.best(self.word_query(state), count=count)
+
+    @property
+    def lists_best_words(self) -> bool:
+        """Whether the best first choices are found without log p of all."""
+        return not self.position_first and self.copy_head is None
+
+    def best_words_and(
+        self, writing: Writing, state: Tensor, words: Tensor, *, count: int
+    ) -> tuple[Best, Tensor]:
+        """The best first choices, and log p of some others. words: (R, Q), first choices; returns (R, Q)."""
+        query = self.word_query(state)
+        best = writing.vocabulary.best(query, count=count)
+        return best, writing.vocabulary.log_probs(query, words, end=best.end)
 
     def best_second(
         self, writing: Writing, state: Tensor, places: Tensor, first: Tensor, *, count: int

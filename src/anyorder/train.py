@@ -32,7 +32,7 @@ from anyorder.families import build_model
 from anyorder.interruption import interruption
 from anyorder.kept_orders import SearchStopped, prune_kept
 from anyorder.metrics_log import MetricsLog, Window
-from anyorder.model import GIVEN_MARK
+from anyorder.model import MARKS
 from anyorder.optimise import Optimiser, Sums, learning_rate
 from anyorder.order_finder import OrderFinder, Searched
 from anyorder.prepare import Prepared, prepare
@@ -158,9 +158,9 @@ class Training:
                 "its data.train and text sections must be those of this recipe"
             )
         own, weights = weights_of(self.model), weights_of(other.model)
-        if GIVEN_MARK in own and GIVEN_MARK not in weights:  # the other has met no canvas: it begins at zero
-            weights = {**weights, GIVEN_MARK: own[GIVEN_MARK]}
-        load_weights(self.model, weights, origin=run)
+        # If the other has met no canvas, its marks begin at zero.
+        marks = {name: own[name] for name in MARKS if name in own}
+        load_weights(self.model, {**marks, **weights}, origin=run)
         if self.processes.first:
             self.listener.note(f"starting from the weights of {run}")
 
@@ -301,7 +301,7 @@ class Training:
         batch = self.finder.reordered(batch.to(self.processes.device), pairs, step=step)
         if not starts:
             return batch
-        return started(batch, [starts[pair] for pair in pairs.tolist()], self.recipe.canvas)
+        return started(batch, [starts[pair] for pair in pairs.tolist()])
 
     # --- validation and files, the first process's business ---
 

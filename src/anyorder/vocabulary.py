@@ -27,14 +27,16 @@ Product = Callable[[Tensor], Tensor]  # of a query, (R, D), and a block of words
 class Best(NamedTuple):
     """The best choices, best first, and choice 0, which is the end where there is one to choose."""
 
-    log_probs: Tensor  # (..., C)
+    log_probs: Tensor  # (..., C), what they are chosen by
     choices: Tensor  # (..., C)
     end: Tensor  # (...), log p
+    paid: Tensor  # (..., C), log p; another than what they are chosen by only where something is required
 
 
 def best_of(log_probs: Tensor, count: int) -> Best:
     """Of few enough choices to know log p of them all. log_probs: (..., M); returns (..., C)."""
-    return Best(*log_probs.topk(min(count, log_probs.shape[-1]), dim=-1), end=log_probs[..., 0])
+    best, choices = log_probs.topk(min(count, log_probs.shape[-1]), dim=-1)
+    return Best(best, choices, end=log_probs[..., 0], paid=best)
 
 
 class Vocabulary:
@@ -62,9 +64,15 @@ class Vocabulary:
         assert end is not None
         normaliser = torch.stack(shares, dim=1).logsumexp(dim=1)
         best, chosen = torch.cat(logits, dim=1).topk(min(count, begin), dim=1)
+        log_probs = best - normaliser[:, None]
         return Best(
-            best - normaliser[:, None], torch.cat(words, dim=1).gather(1, chosen), end=end - normaliser
+            log_probs, torch.cat(words, dim=1).gather(1, chosen), end=end - normaliser, paid=log_probs
         )
+
+    def log_probs(self, query: Tensor, words: Tensor, *, end: Tensor) -> Tensor:
+        """Of some words, once that of the end is known. query: (R, D); words: (R, Q); end: (R,)."""
+        logits = at_least_float(torch.matmul(self.embedding[words], query[..., None]).squeeze(2))  # (R, Q)
+        return logits + (end - at_least_float(torch.matmul(query, self.embedding[0])))[:, None]
 
     def _products(self, query: Tensor) -> Iterator[Tensor]:
         """Logits of the words, block by block. query: (R, D)."""
