@@ -159,14 +159,14 @@ def _by_baseline(settings: Sequence[_Setting], baseline: Writer, *, beam: int) -
     check_searchable(model)
     yield _Setting("baseline, free", settings[0].requests, _free(baseline, beam=beam), FREE)
     required = {f"{number} required" for number in REQUIRED} | {"identifiers required"}
+    grid = partial(_by_grid, model, baseline.tokenizer, beam=beam)
     for setting in settings:
         if setting.name in required:
-            yield _Setting(
-                f"grid beam, {setting.name}",
-                setting.requests,
-                partial(_by_grid, model, baseline.tokenizer, beam=beam),
-                setting.name,
-            )
+            by_grid = f"grid beam, {setting.name}"
+            yield _Setting(by_grid, setting.requests, grid, setting.name)
+            if model.settings.kind == "indigo":  # the same model by our search
+                complete = _complete(baseline, beam=beam)
+                yield _Setting(f"baseline, {setting.name}", setting.requests, complete, by_grid)
 
 
 def _free(writer: Writer, *, beam: int) -> Write:
