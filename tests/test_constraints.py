@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyorder import config
-from anyorder.beam import Hypothesis
+from anyorder.beam import DEAD, Beam, Hypothesis
 from anyorder.canvas import CLOSED, Blank, Canvas, Way
-from anyorder.constraints import NOBODYS, OF_TEMPLATE, Rules, find_room
-from anyorder.decode import decode
+from anyorder.constraints import NOBODYS, OF_TEMPLATE, Constraints, Rules, find_room
+from anyorder.decode import Moment, decode, leading_of, search_two_step
 from anyorder.model import Indigo
+from anyorder.restriction import Restriction
 
 A, B, C = FIRST_WORD, FIRST_WORD + 1, FIRST_WORD + 2
 WORDS_END = torch.tensor([True] * (FIRST_WORD + 3))
@@ -432,6 +433,47 @@ def test_a_wide_beam_finds_all_sentences_with_a_word_as_likely_as_they_are(first
     fitting = {steps: log_prob for steps, log_prob in free.items() if C in {token for token, _ in steps}}
     assert len(fitting) == 1 + 5 * 2  # one alone, and five pairs of three words, in two gaps
     assert required == pytest.approx(fitting, abs=1e-9)
+
+
+@settings(max_examples=20)
+@given(canvas=canvases(), seed=st.integers(0, 50), length=st.integers(0, 4))
+def test_the_best_words_are_the_same_without_log_p_of_all_others(
+    canvas: Canvas, seed: int, length: int
+) -> None:
+    model = tiny_model(seed=seed)
+    source, mask = random_sources(lengths=[3], seed=seed)
+    rules = Rules.of([canvas], ends_word=PIECES, limits=torch.tensor([canvas.least_tokens + 20]))
+    beam = Beam.start(1, device=source.device)
+    constraints = Constraints.start(rules, beam)
+    writing = model.start(model.encode(source, mask))
+    newest = beam.words
+    for _ in range(length + 1):
+        restriction = Restriction(
+            constraints, beam, model.word_head.first, position_first=False, unknown=True, head_start=2.0
+        )
+        state = model.advance(writing, newest.flatten(0, 1), beam.places.flatten(0, 1))
+        moment = Moment(model, writing, state, beam, restriction=restriction)
+        fast, slow = moment.best_first(3), leading_of(moment.first_scores(), 3)
+        possible = slow.log_probs > DEAD
+        assert torch.equal(fast.log_probs > DEAD, possible)
+        torch.testing.assert_close(fast.log_probs[possible], slow.log_probs[possible])
+        torch.testing.assert_close(fast.paid[possible], slow.paid[possible])
+        assert torch.equal(fast.choices[possible], slow.choices[possible])
+        step = search_two_step(moment, 1)
+        if step.log_mass[0, 0] == DEAD:
+            break
+        word, gap = model.word_and_gap(step.first, step.second)
+        constraints = constraints.grow(beam, restriction.openings, parent=step.parent, word=word, gap=gap)
+        beam = beam.grow(
+            parent=step.parent,
+            word=word,
+            gap=gap,
+            word_score=step.first_score,
+            gap_score=step.second_score,
+            log_mass=step.log_mass,
+        )
+        writing.follow(step.parent, torch.tensor([0]))
+        newest = beam.words[..., -1:]
 
 
 def test_phrases_that_begin_alike_come_in_the_order_that_the_model_likes() -> None:

@@ -207,7 +207,8 @@ def search_joint(moment: Moment, width: int) -> Expansion:
     """The B best pairs of choices, exactly.
 
     log p(second) ≤ 0, so a first choice bounds all pairs with it: more of them are looked at until the best
-    one left out can't reach the B found.
+    one left out can't reach the B found. (Position first, required words are chosen by more than their log p,
+    and one in a gap that was left out may be missed.)
     """
     first_scores = moment.first_scores()
     choices = first_scores.paid.shape[2]
