@@ -8,11 +8,16 @@ from typing import NoReturn
 from anyorder.errors import UserError
 from anyorder.interruption import INTERRUPTED
 from anyorder.kept_memory import keep_memory
+from anyorder.quick_start import put_off_shapes
+
+WRITING = ("generate", "complete")  # commands that neither learn nor compile
 
 
 def main() -> NoReturn:
     """Run a command; what a person can mend is said in one line, without a traceback."""
     keep_memory()
+    if sys.argv[1:2] and sys.argv[1] in WRITING:
+        put_off_shapes()
     try:
         _run()
     except KeyboardInterrupt:
