@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from corpora import PATIENCE, QUIET, command, hear_ctrl_c
+
 from anyorder.bench.engines import BASELINE, Setting, bench_engines
-from anyorder.bench.measure import Row
+from anyorder.bench.measure import Row, in_turns
 from anyorder.bench.products import bench_products
 from anyorder.bench.scaling import bench_scaling
+from anyorder.bench.workers import Work, Worker
 from anyorder.bench_plot import plot
 from anyorder.config import Model
+from anyorder.errors import UserError
 
 SMALL = Setting(
     model=Model(width=16, hidden=32, heads=2, encoder_layers=1, decoder_layers=1), vocabulary=200, length=4
@@ -15,12 +29,115 @@ SMALL = Setting(
 
 
 def test_engines_are_compared_with_indigo_at_each_batch_and_beam() -> None:
-    rows = bench_engines(SMALL, batches=[1, 3], beams=[1, 2], peers=False, repeats=2)
+    told: list[tuple[str, int, int]] = []
+    rows = bench_engines(
+        SMALL,
+        batches=[1, 3],
+        beams=[1, 2],
+        peers=False,
+        repeats=1,
+        progress=lambda what, done, total: told.append((what, done, total)),
+    )
     measured = [row for row in rows if row.curve is not None]
     assert {(row.curve, row.at) for row in measured} >= {("InDIGO, greedy", 1), ("InDIGO int8, beam 2", 3)}
     assert all(row.against == BASELINE for row in measured)
     assert [row.ratio for row in measured if row.name.endswith(f": {BASELINE}")] == [1.0] * 4
     assert {row.unit for row in rows[-2:]} == {"GFLOPS", "GB/s"}
+    assert told == [
+        (f"{search}, batch {batch}", done, 1)
+        for search in ("greedy", "beam 2")
+        for batch in (1, 3)
+        for done in (0, 1)
+    ]
+
+
+# Processes of their own
+
+
+def test_turns_go_round_after_warming_up() -> None:
+    calls: list[str] = []
+
+    def clock(name: str) -> float:
+        calls.append(name)
+        return float(len(calls))
+
+    found = in_turns({name: partial(clock, name) for name in "ab"}, repeats=2, warmup=1)
+    assert calls == ["a", "b"] * 3
+    assert found == {"a": [3, 5], "b": [4, 6]}
+
+
+def notes_taken(file: Path) -> Callable[..., Work]:
+    """Built by a worker: notes down where it was built and which work was done."""
+
+    def note(what: object) -> None:
+        with file.open("a") as notes:
+            notes.write(f"{what}\n")
+
+    def prepare(turn: str) -> Work:
+        time.sleep(0.5)
+        return lambda: note(turn)
+
+    note(os.getpid())
+    note(torch.get_num_threads())
+    return prepare
+
+
+def test_a_worker_builds_once_elsewhere_and_times_nothing_but_the_work(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    with Worker("w", partial(notes_taken, file)) as worker:
+        seconds = [worker.seconds(turn) for turn in ("first", "second")]
+        process, threads, *turns = file.read_text().split()
+        assert int(process) != os.getpid()
+        os.kill(int(process), 0)  # it is there, and waits
+    assert turns == ["first", "second"]
+    assert int(threads) == torch.get_num_threads()
+    assert all(0 < each < 0.5 for each in seconds)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(process), 0)
+
+
+def mishaps() -> Callable[..., Work]:
+    def fail() -> None:
+        raise ValueError("two\nlines")
+
+    works: dict[str, Work] = {"fail": fail, "exit": lambda: os._exit(3)}
+    return works.__getitem__
+
+
+def test_what_goes_wrong_in_a_worker_is_told_in_a_line() -> None:
+    with Worker("w", mishaps) as worker:
+        for mishap, line in {
+            "fail": "w: ValueError: two lines",
+            "unknown": "w: KeyError: 'unknown'",
+            "exit": "w: its process ended, exit code 3",
+        }.items():
+            with pytest.raises(UserError) as raised:
+                worker.seconds(mishap)
+            assert str(raised.value) == line
+
+
+def test_ctrl_c_leaves_no_process_behind() -> None:
+    flags = ["--small", "--no-peers", "--batch", "1", "--beam", "1", "--length", "1", "--repeats", "100000"]
+    with subprocess.Popen(
+        command("bench", "decode", *flags),
+        env=QUIET,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=hear_ctrl_c,
+    ) as process:
+        assert process.stderr is not None
+        assert b"0 of 100000" in process.stderr.readline()
+        os.killpg(process.pid, signal.SIGINT)  # to all, as a terminal does
+        _, said = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, said) == (130, b"")
+    deadline = time.monotonic() + PATIENCE
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(process.pid, 0)
+            time.sleep(0.05)
+
+
+# Tables
 
 
 def test_scaling_divides_by_what_was_written() -> None:

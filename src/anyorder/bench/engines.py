@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from anyorder import config
-from anyorder.bench.measure import Row, bandwidth, calibration, interleaved, time_rows
+from anyorder.bench.measure import Row, bandwidth, calibration, in_turns, time_rows
 from anyorder.bench.peers import ctranslate2_decoder, marian, marian_decoder
+from anyorder.bench.workers import Prepare, Work, Worker
 from anyorder.decode import decode
 from anyorder.encoder_decoder import Shape
 from anyorder.left_to_right import LeftToRight
@@ -26,6 +27,7 @@ BASELINE = "InDIGO"
 FLOAT_BYTES = 4
 REST = 0.3  # seconds; an engine's threads go on waiting busily for a while after its work
 Decoder = Callable[[Tensor, int], object]  # sources, (sentences, length), and a beam
+Build = Callable[[], Prepare]  # for turns of a batch and a beam
 
 
 @dataclass(frozen=True)
@@ -38,33 +40,75 @@ class Setting:
 
 
 def bench_engines(
-    setting: Setting, *, batches: Sequence[int], beams: Sequence[int], peers: bool, repeats: int
+    setting: Setting,
+    *,
+    batches: Sequence[int],
+    beams: Sequence[int],
+    peers: bool,
+    repeats: int,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> list[Row]:
-    """Milliseconds a sentence with random weights, all targets as long as their sources."""
+    """Milliseconds a sentence with random weights, all targets as long as their sources.
+
+    progress: told what is measured, and how many repetitions of how many are done.
+    """
     rows: list[Row] = []
-    with ExitStack() as folders:
-        engines = own_engines(setting)
-        if peers:
-            engines |= _peers(setting, folders)
+    with TemporaryDirectory() as folder, ExitStack() as running:
+        builds = _own_engines(setting) | (_peers(setting, Path(folder)) if peers else {})
+        workers = [running.enter_context(Worker(name, build)) for name, build in builds.items()]
         for beam in beams:
             for batch in batches:
-                source = random_source(setting, batch)
-                calls = {name: partial(engine, source, beam) for name, engine in engines.items()}
-                timed = time_rows(interleaved(calls, repeats=repeats, warmup=1, rest=REST), against=BASELINE)
-                rows += [_labelled(row, batch=batch, beam=beam) for row in timed]
+                seconds = in_turns(
+                    {worker.name: partial(worker.seconds, batch, beam) for worker in workers},
+                    repeats=repeats,
+                    warmup=1,
+                    rest=REST,
+                    progress=partial(progress, f"{_search(beam)}, batch {batch}"),
+                )
+                rows += [
+                    _labelled(row, batch=batch, beam=beam) for row in time_rows(seconds, against=BASELINE)
+                ]
     return [*rows, *_limits(setting, batches)]
 
 
-def own_engines(setting: Setting) -> dict[str, Decoder]:
+def _own_engines(setting: Setting) -> dict[str, Build]:
     """InDIGO and an ordinary Transformer, in both precisions."""
-    engines: dict[str, Decoder] = {}
-    for name, kind in ((BASELINE, Indigo), ("our left to right", LeftToRight)):
-        for precision in PRECISIONS:
-            model = endless(kind, setting)
-            pack(model, precision=precision)
-            label = name if precision == "fp32" else f"{name} {precision}"
-            engines[label] = partial(write, model)
-    return engines
+    return {
+        name if precision == "fp32" else f"{name} {precision}": partial(_own_engine, kind, setting, precision)
+        for name, kind in ((BASELINE, Indigo), ("our left to right", LeftToRight))
+        for precision in PRECISIONS
+    }
+
+
+def _own_engine(kind: type[Indigo] | type[LeftToRight], setting: Setting, precision: str) -> Prepare:
+    model = endless(kind, setting)
+    pack(model, precision=precision)
+    return partial(_prepared, partial(write, model), setting)
+
+
+def _peers(setting: Setting, folder: Path) -> dict[str, Build]:
+    """folder: for files of theirs; it outlives their processes, which are ended without being asked."""
+    return {
+        "Transformers' Marian": partial(_marian, setting),
+        **{
+            f"CTranslate2 {precision}": partial(_ctranslate2, setting, folder / precision, precision)
+            for precision in ("fp32", "int8")
+        },
+    }
+
+
+def _marian(setting: Setting) -> Prepare:
+    model = marian(setting.model, vocabulary=setting.vocabulary)
+    return partial(_prepared, marian_decoder(model), setting)
+
+
+def _ctranslate2(setting: Setting, folder: Path, precision: str) -> Prepare:
+    model = marian(setting.model, vocabulary=setting.vocabulary)
+    return partial(_prepared, ctranslate2_decoder(model, folder, precision=precision), setting)
+
+
+def _prepared(decoder: Decoder, setting: Setting, batch: int, beam: int) -> Work:
+    return partial(decoder, random_source(setting, batch), beam)
 
 
 def endless(kind: type[Indigo] | type[LeftToRight], setting: Setting) -> Indigo:
@@ -97,17 +141,8 @@ def random_source(setting: Setting, sentences: int) -> Tensor:
     return torch.randint(UNK, setting.vocabulary - 1, (sentences, setting.length), generator=chance)
 
 
-def _peers(setting: Setting, folders: ExitStack) -> dict[str, Decoder]:
-    model = marian(setting.model, vocabulary=setting.vocabulary)
-    engines: dict[str, Decoder] = {"Transformers' Marian": marian_decoder(model)}
-    for precision in ("fp32", "int8"):
-        folder = Path(folders.enter_context(TemporaryDirectory()))
-        engines[f"CTranslate2 {precision}"] = ctranslate2_decoder(model, folder, precision=precision)
-    return engines
-
-
 def _labelled(row: Row, *, batch: int, beam: int) -> Row:
-    search = "greedy" if beam == 1 else f"beam {beam}"
+    search = _search(beam)
     return replace(
         row,
         name=f"{search}, batch {batch}: {row.name}",
@@ -116,6 +151,10 @@ def _labelled(row: Row, *, batch: int, beam: int) -> Row:
         curve=f"{row.name}, {search}",
         at=batch,
     )
+
+
+def _search(beam: int) -> str:
+    return "greedy" if beam == 1 else f"beam {beam}"
 
 
 def _limits(setting: Setting, batches: Sequence[int]) -> list[Row]:

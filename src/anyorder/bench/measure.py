@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,20 +30,43 @@ class Row:
 
 
 def interleaved(
-    variants: Mapping[str, Callable[[], object]], *, repeats: int, warmup: int = 2, rest: float = 0.0
+    variants: Mapping[str, Callable[[], object]], *, repeats: int, warmup: int = 2
 ) -> dict[str, list[float]]:
-    """Seconds of each variant's calls, one of each in turn; rest: seconds before each."""
-    for call in variants.values():
+    """Seconds of each variant's calls, one of each in turn."""
+    clocks = {name: partial(seconds_of, call) for name, call in variants.items()}
+    return in_turns(clocks, repeats=repeats, warmup=warmup)
+
+
+def in_turns(
+    clocks: Mapping[str, Callable[[], float]],
+    *,
+    repeats: int,
+    warmup: int,
+    rest: float = 0.0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, list[float]]:
+    """Seconds that calls say they took, one of each in turn.
+
+    rest: seconds before each; progress: told how many repetitions of how many are done, from none on.
+    """
+    progress(0, repeats)
+    for clock in clocks.values():
         for _ in range(warmup):
-            call()
-    seconds: dict[str, list[float]] = {name: [] for name in variants}
-    for _ in range(repeats):
-        for name, call in variants.items():
+            clock()
+    seconds: dict[str, list[float]] = {name: [] for name in clocks}
+    for done in range(1, repeats + 1):
+        for name, clock in clocks.items():
             time.sleep(rest)
-            began = time.perf_counter()
-            call()
-            seconds[name].append(time.perf_counter() - began)
+            seconds[name].append(clock())
+        progress(done, repeats)
     return seconds
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    """By the wall clock."""
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
 
 
 def time_rows(seconds: Mapping[str, list[float]], *, against: str, tokens: int | None = None) -> list[Row]:

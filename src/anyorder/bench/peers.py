@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,13 @@ CLIP_NORM = 1.0
 
 
 def check_installed() -> None:
-    """Peers come with an extra of their own."""
-    try:
-        import ctranslate2  # noqa: F401
-        import transformers  # noqa: F401
-    except ImportError as error:
-        raise UserError(
-            f"{error.name} is not installed: pip install anyorder[bench], or --no-peers"
-        ) from None
+    """Peers come with an extra of their own.
+
+    They are looked for, not imported: their threads belong into the processes that measure them.
+    """
+    for package in ("ctranslate2", "transformers"):
+        if find_spec(package) is None:
+            raise UserError(f"{package} is not installed: pip install anyorder[bench], or --no-peers")
 
 
 def marian(settings: config.Model, *, vocabulary: int) -> Any:  # noqa: ANN401 (untyped)
@@ -77,7 +77,7 @@ def ctranslate2_decoder(
     *,
     precision: str,
 ) -> Callable[[Tensor, int], object]:
-    """The same model as CTranslate2 runs it; folder: an empty one, for its file."""
+    """The same model as CTranslate2 runs it; folder: made here, for its files."""
     import ctranslate2
     from ctranslate2.converters.transformers import MarianMTLoader
 
@@ -93,6 +93,7 @@ def ctranslate2_decoder(
     spec.config.add_source_eos = False
     spec.validate()
     spec.optimize(quantization=None)
+    folder.mkdir()
     spec.save(str(folder))
     translator = ctranslate2.Translator(
         str(folder),

@@ -217,20 +217,23 @@ def decode(
 ) -> None:
     """InDIGO's decoding against left-to-right engines of the same size, and what the machine allows.
 
-    Random weights; all targets are as long as their sources.
+    Random weights; all targets are as long as their sources. Each engine has a process of its own, and waits
+    while another has its turn.
 
     Example: `anyorder bench decode --batch 32 --beam 1`
     """
     from anyorder.bench.engines import bench_engines
 
     _prepare(threads=threads, peers=peers)
-    rows = bench_engines(
-        _setting(small=small, length=length),
-        batches=batches or BATCHES,
-        beams=beams or BEAMS,
-        peers=peers,
-        repeats=repeats,
-    )
+    with Watcher() as watcher:
+        rows = bench_engines(
+            _setting(small=small, length=length),
+            batches=batches or BATCHES,
+            beams=beams or BEAMS,
+            peers=peers,
+            repeats=repeats,
+            progress=watcher.measured,
+        )
     show(rows, as_json=as_json)
     _draw(plot, rows, title="Decoding", axis="sentences at once", upward="ms a sentence")
 

@@ -45,6 +45,12 @@ class Watcher:
         task = self._task(what, total)
         self._bar.update(task, completed=done, visible=done < total)
 
+    def measured(self, what: str, done: int, total: int) -> None:
+        """Repetitions of a benchmark."""
+        self.preparing(what, done, total)
+        if not remarks.is_terminal:
+            remarks.print(f"{what}: {done} of {total} repetitions", soft_wrap=True)
+
     def trained(self, step: int, steps: int, metrics: dict[str, float]) -> None:
         """Some updates were made."""
         shown = (
