@@ -77,7 +77,9 @@ def time_rows(seconds: Mapping[str, list[float]], *, against: str, tokens: int |
     rows = []
     for name, times in seconds.items():
         ratios = sorted(one / other for one, other in zip(times, seconds[against], strict=True))
-        quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
+        quartiles = (
+            statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else [ratios[0]] * 3
+        )
         median = statistics.median(times)
         rows.append(
             Row(
