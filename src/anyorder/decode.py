@@ -18,7 +18,7 @@ from anyorder import config
 from anyorder.beam import BOUNDARIES, DEAD, Beam, Hypothesis
 from anyorder.constraints import Constraints, Rules
 from anyorder.model import END, Indigo, Writing
-from anyorder.restriction import HEAD_START, Restriction, Scores
+from anyorder.restriction import HEAD_START, TOLD_HEAD_START, Restriction, Scores
 from anyorder.tokens import UNK
 from anyorder.vocabulary import Best, best_of
 
@@ -162,7 +162,7 @@ def decode(
                 first_word=model.word_head.first,
                 position_first=model.position_first,
                 unknown=settings.unknown,
-                head_start=0.0 if sampling else HEAD_START,
+                head_start=0.0 if sampling else _head_start(model),
             )
         state = model.advance(writing, newest.flatten(0, 1), beam.places.flatten(0, 1), given=given)
         moment = Moment(model, writing, state, beam, unknown=settings.unknown, restriction=restriction)
@@ -190,6 +190,10 @@ def decode(
         beam = grown.keep(staying)
         newest = beam.words[..., -1:]
     return [ranked(hypotheses, settings) for hypotheses in found]
+
+
+def _head_start(model: Indigo) -> float:
+    return HEAD_START if model.required_mark is None else TOLD_HEAD_START
 
 
 # --- searches ---
