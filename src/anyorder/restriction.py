@@ -28,7 +28,7 @@ from anyorder.vocabulary import Best
 # V words, Q given words that may come next, I items, A ways to go on with one
 
 
-# Nats in a beam for each required token, about what it costs to write one: less where the encoder is told of it.
+# Nats in a beam for each required token, about what it costs to write one: less if the encoder is told of it.
 HEAD_START, TOLD_HEAD_START = 4.0, 2.5
 
 
