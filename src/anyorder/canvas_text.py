@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, Self
 
@@ -193,13 +194,13 @@ class CompiledCanvas:
             self._separators[number] = text[end:start]
 
     def _given(self, text: str, *, glued_left: bool = False, glued_right: bool = False) -> Given:
-        words = tuple(self._rules.split(text))
+        words = _split(self._tokenizer.text.target, text)
         if not words:
             raise self.refusal(f"{text!r}: holds no word by the target's rules")
         return Given(text, words, glued_left=glued_left, glued_right=glued_right)
 
     def _encode(self, part: Given) -> list[int]:
-        return self._source.copied(self._tokenizer.encode(part.text, "target")).ids
+        return self._source.copied(self._tokenizer.encode_words([part.words], "target")[0]).ids
 
     def _musts(self) -> Sequence[str]:
         must = self._text.must
@@ -296,6 +297,11 @@ class CompiledCanvas:
     def words(self, tokens: Sequence[int]) -> list[str]:
         """That these tokens spell."""
         return self._tokenizer.words(tokens, own=self._source.own)
+
+
+@lru_cache(maxsize=4096)  # rules may be slow, and the same words are required again and again
+def _split(side: config.Side, text: str) -> tuple[str, ...]:
+    return tuple(splitter(side).split(text))
 
 
 def _ends(matches: Sequence[re.Match[str]]) -> list[int]:

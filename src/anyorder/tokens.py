@@ -86,13 +86,16 @@ class Tokenizer:
         return self.encode_all([line], side)[0]
 
     def encode_all(self, lines: Sequence[str], side: SideName) -> list[Tokens]:
-        """Lines at once, which is faster; no boundary tokens.
+        """Lines at once, which is faster; no boundary tokens."""
+        split = splitter(self.text.source if side == "source" else self.text.target).split
+        return self.encode_words([split(line) for line in lines], side)
+
+    def encode_words(self, words_of_lines: Sequence[Sequence[str]], side: SideName) -> list[Tokens]:
+        """Lines that are split into words already.
 
         A piece that no target can have is spelled by smaller ones that it can, or becomes `<unk>`, on the
         target's side.
         """
-        split = splitter(self.text.source if side == "source" else self.text.target).split
-        words_of_lines = [split(line) for line in lines]
         if side == "source" and self.text.bag:
             # Unlike a shuffle, sorting makes one source of all orders of the same words.
             words_of_lines = [sorted(words) for words in words_of_lines]
@@ -102,7 +105,7 @@ class Tokenizer:
         encodings = self._backend.encode_batch(disguised, is_pretokenized=True, add_special_tokens=False)
         spellings = self._spelled_in_target if side == "target" else {}
         return [
-            _tokens(words, encoding, spellings)
+            _tokens(list(words), encoding, spellings)
             for words, encoding in zip(words_of_lines, encodings, strict=True)
         ]
 
@@ -192,7 +195,9 @@ class Tokenizer:
         return cls(backend, text=text, target_size=target_size)
 
 
-def _tokens(words: list[str], encoding: tokenizers.Encoding, spellings: dict[int, tuple[int, ...]]) -> Tokens:
+def _tokens(
+    words: Sequence[str], encoding: tokenizers.Encoding, spellings: dict[int, tuple[int, ...]]
+) -> Tokens:
     ids: list[int] = []
     pieces = [0] * len(words)
     for token, word in zip(encoding.ids, encoding.word_ids, strict=True):
