@@ -195,9 +195,7 @@ class Tokenizer:
         return cls(backend, text=text, target_size=target_size)
 
 
-def _tokens(
-    words: Sequence[str], encoding: tokenizers.Encoding, spellings: dict[int, tuple[int, ...]]
-) -> Tokens:
+def _tokens(words: list[str], encoding: tokenizers.Encoding, spellings: dict[int, tuple[int, ...]]) -> Tokens:
     ids: list[int] = []
     pieces = [0] * len(words)
     for token, word in zip(encoding.ids, encoding.word_ids, strict=True):
