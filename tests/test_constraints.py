@@ -489,6 +489,17 @@ def test_phrases_that_begin_alike_come_in_the_order_that_the_model_likes() -> No
     assert orders == {True, False}
 
 
+@firsts
+def test_a_phrase_stays_whole_beside_the_same_one_that_need_not(first: str) -> None:
+    """Which of the two was begun shows only at its end: until then nothing comes in between."""
+    open_one = (Way((A, A), (True, True), words=2),)
+    for items, seed in itertools.product(((phrase(A, A), open_one), (open_one, phrase(A, A))), range(8)):
+        canvas = Canvas(blanks=(Blank(least=6),), items=items)
+        model = tiny_model(first=first, seed=seed)
+        for one in completed(model, canvas, SEARCHES["beam"], most=8, ends_word=PIECES, line=seed):
+            assert_keeps(one, canvas)
+
+
 def test_parts_of_a_phrase_follow_each_other_with_words_between_them() -> None:
     apart = 0
     for seed in range(30):

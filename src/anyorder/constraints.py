@@ -241,9 +241,9 @@ class Constraints:
         if len(numbers):
             owner = torch.where(of_part, owns.long().argmax(dim=2, keepdim=True), owner)
 
-        right = torch.where(
-            of_item & ~(opens & goes_on).any(dim=2), CLOSED, torch.where(of_item, home, blank)
-        )
+        # Inside a part that several items may turn out to have, what one of them keeps closed is closed.
+        closed = ~part_ends & (goes_on & ~opens).any(dim=2)
+        right = torch.where(closed, CLOSED, torch.where(of_item, home, blank))
         counted = torch.where(of_item, home, blank)
         if bool(self.in_template.any()):
             place = min(newest - BOUNDARIES, self.rules.template.shape[1] - 1)
