@@ -194,10 +194,7 @@ class Restriction:
         possible = torch.where(ends, openings.whole[:, :, None], openings.begun[:, :, None])
         for token, gaps in self.barred_pieces.items():
             possible = possible & ~((words == token)[..., None] & gaps[:, :, None])
-        for item in range(openings.items.shape[2]):
-            next_tokens = self.constraints.rules.items.token[self.constraints.node[..., item]]  # (S, K, A)
-            of_item = (words[..., None] == next_tokens[:, :, None]).any(dim=3)  # (S, K, C)
-            possible = possible | (of_item[..., None] & openings.items[:, :, item, None])
+        possible = possible | self._gaps_of_items(words)
         return ~torch.where(openings.forced[..., None, None], openings.beside[:, :, None], possible)
 
     # --- position first ---
@@ -226,17 +223,22 @@ class Restriction:
 
     def _wanted_in(self, gap: Tensor) -> Tensor:
         """Which of the wanted words may go into gaps. gap: (S, K, C); returns (S, K, C, Q)."""
-        openings, graph = self.openings, self.constraints.rules.items
-        ids = self.constraints.wanted()[0][:, :, None]  # (S, K, 1, Q)
-        found = openings.beside.gather(2, gap)[..., None] & openings.forced[..., None, None]
-        found = found.expand(*gap.shape, ids.shape[3]).clone()
-        for item in range(openings.items.shape[2]):
-            next_tokens = graph.token[self.constraints.node[..., item]]  # (S, K, A)
-            of_item = (ids[..., None] == next_tokens[:, :, None, None]).any(dim=4)  # (S, K, 1, Q)
-            found |= of_item & openings.items[:, :, item].gather(2, gap)[..., None]
-        return found
+        openings, (choices, _) = self.openings, self.wanted
+        forced = openings.beside.gather(2, gap)[..., None] & openings.forced[..., None, None]  # (S, K, C, 1)
+        gaps = self._gaps_of_items(choices + self.first_word)  # (S, K, Q, G)
+        return forced | gaps.gather(3, gap[:, :, None].expand(-1, -1, choices.shape[2], -1)).transpose(2, 3)
 
     # --- both ---
+
+    def _gaps_of_items(self, words: Tensor) -> Tensor:
+        """Where each word would begin an item or go on with one. words: (S, K, C); returns (S, K, C, G)."""
+        openings, constraints = self.openings, self.constraints
+        found = torch.zeros_like(openings.whole[:, :, None].expand(-1, -1, words.shape[2], -1))
+        for item in range(openings.items.shape[2]):
+            next_tokens = constraints.rules.items.token[constraints.node[..., item]]  # (S, K, A)
+            of_item = (words[..., None] == next_tokens[:, :, None]).any(dim=3)  # (S, K, C)
+            found = found | (of_item[..., None] & openings.items[:, :, item, None])
+        return found
 
     def _with_forbidden(self, barred: Tensor) -> Tensor:
         """barred: (S, K, V) or (S, K, C, V)."""
