@@ -32,6 +32,13 @@ def grow(beam: Beam, *, parent: list[int], word: list[int], gap: list[int], log_
     )
 
 
+def as_they_stand(beam: Beam, *, end: float = DEAD, end_is_word: bool = True) -> list[Hypothesis]:
+    """All hypotheses, with the same end."""
+    chosen = torch.ones_like(beam.log_mass, dtype=torch.bool)
+    ends = torch.full_like(beam.log_mass, end)
+    return list(beam.hypotheses(chosen, ends=ends, end_is_word=end_is_word))
+
+
 def test_a_beam_starts_with_the_boundaries_alone() -> None:
     beam = Beam.start(2, hypotheses=3, device=CPU)
     assert beam.length == 0
@@ -64,30 +71,39 @@ def test_a_hypothesis_inherits_all_that_its_parent_wrote(history: list[list[tupl
         plain = [[*plain[parent], (word, gap)] for parent, word, gap in choices]
     for row, steps in enumerate(plain):
         places = places_after([gap for _, gap in steps])
-        one = beam.hypothesis(0, row, log_mass=-1.5)
+        one = as_they_stand(beam)[row]
         assert one.tokens == tuple(word for word, _ in steps)
         assert one.slots == tuple(places[2:])
         assert one.log_prob == pytest.approx(float(beam.log_mass[0, row]))
         by_slot = dict(zip(one.slots, one.tokens, strict=True))
         assert one.sentence == tuple(by_slot[slot] for slot in range(1, len(steps) + 1))
-        assert (one.finished, one.log_mass, one.score) == (False, -1.5, -1.5)
+        assert not one.finished
+        assert one.log_mass == one.score == float(beam.log_mass[0, row])
 
 
 def test_the_end_has_a_word_or_a_gap_score() -> None:
     beam = grow(Beam.start(1, device=CPU), parent=[0], word=[A], gap=[0], log_p=[-2.0])
-    as_word = beam.hypothesis(0, 0, log_mass=-5.0, end_word_score=-3.0)
-    as_gap = beam.hypothesis(0, 0, log_mass=-5.0, end_gap_score=-3.0)
+    as_word, as_gap = (as_they_stand(beam, end=-3.0, end_is_word=is_word)[0] for is_word in (True, False))
     assert (as_word.word_scores, as_word.gap_scores) == ((-1.0, -3.0), (-1.0,))
     assert (as_gap.word_scores, as_gap.gap_scores) == ((-1.0,), (-1.0, -3.0))
     for one in (as_word, as_gap):
         assert one.finished
-        assert one.log_prob == -5.0
+        assert one.log_prob == one.log_mass == -5.0
 
 
 def test_a_certain_end_is_an_end() -> None:
     beam = Beam.start(1, device=CPU)
-    assert beam.hypothesis(0, 0, log_mass=0.0, end_word_score=0.0).finished
-    assert beam.hypothesis(0, 0, log_mass=0.0, end_gap_score=0.0).finished
+    assert as_they_stand(beam, end=0.0, end_is_word=True)[0].finished
+    assert as_they_stand(beam, end=0.0, end_is_word=False)[0].finished
+
+
+def test_only_those_that_are_chosen_leave() -> None:
+    start = Beam.start(1, hypotheses=3, device=CPU)
+    beam = grow(start, parent=[0, 1, 2], word=[A, B, A], gap=[0, 0, 0], log_p=[-2.0, -4.0, -6.0])
+    ends = torch.tensor([[-1.0, DEAD, -3.0]])
+    cut, ended = beam.hypotheses(torch.tensor([[False, True, True]]), ends=ends, end_is_word=True)
+    assert (cut.tokens, cut.finished, cut.log_mass) == ((B,), False, -4.0)
+    assert (ended.tokens, ended.finished, ended.log_mass) == ((A,), True, -9.0)
 
 
 def test_a_sentence_is_read_by_slot() -> None:
@@ -163,6 +179,6 @@ def test_merging_keeps_the_total_and_leaves_one_of_each(written: list[tuple[int,
     merged = beam.merged()
     torch.testing.assert_close(merged.log_mass.logsumexp(dim=1), beam.log_mass.logsumexp(dim=1))
     alive = [row for row in range(len(written)) if merged.log_mass[0, row] > DEAD]
-    sentences = [beam.hypothesis(0, row, log_mass=0.0).sentence for row in range(len(written))]
+    sentences = [one.sentence for one in as_they_stand(beam)]
     assert sorted(sentences[row] for row in alive) == sorted(set(sentences))
     assert all(sentences.index(sentences[row]) == row for row in alive)  # masses fall with the row

@@ -5,6 +5,7 @@ The beam knows nothing of text, nor of where its candidates come from.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -119,26 +120,28 @@ class Beam:
         mass = torch.where(same, self.log_mass[:, None, :], DEAD).logsumexp(dim=2)
         return replace(self, log_mass=torch.where(better.any(dim=2), DEAD, mass))
 
-    def hypothesis(
-        self,
-        sentence: int,
-        row: int,
-        *,
-        log_mass: float,
-        end_word_score: float | None = None,
-        end_gap_score: float | None = None,
-    ) -> Hypothesis:
-        """One of them as it stands, finished if it is given the score of its end."""
-        word_scores = self.word_scores[sentence, row, BOUNDARIES:].tolist()
-        gap_scores = self.gap_scores[sentence, row, BOUNDARIES:].tolist()
-        ends = [score for score in (end_word_score, end_gap_score) if score is not None]
-        return Hypothesis(
-            tokens=tuple(self.words[sentence, row, BOUNDARIES:].tolist()),
-            slots=tuple(self.places[sentence, row, BOUNDARIES:].tolist()),
-            word_scores=(*word_scores, *ends) if end_word_score is not None else tuple(word_scores),
-            gap_scores=(*gap_scores, *ends) if end_gap_score is not None else tuple(gap_scores),
-            finished=bool(ends),
-            log_mass=log_mass,
-            score=log_mass,
-            iterations=self.length,
-        )
+    def hypotheses(self, chosen: Tensor, *, ends: Tensor, end_is_word: bool) -> Iterator[Hypothesis]:
+        """Some of them as they stand, from the first sentence to the last. chosen: (S, K), bool.
+
+        ends: (S, K), log p of their ends, DEAD where one is not finished; end_is_word: it is chosen as a word
+        is, not as a gap.
+        """
+        histories = (self.words, self.places, self.word_scores, self.gap_scores)
+        written = (each[chosen][:, BOUNDARIES:].tolist() for each in histories)
+        for tokens, slots, words, gaps, mass, end in zip(
+            *written, self.log_mass[chosen].tolist(), ends[chosen].tolist(), strict=True
+        ):
+            finished = end > DEAD
+            if finished:
+                (words if end_is_word else gaps).append(end)
+            log_mass = mass + end if finished else mass
+            yield Hypothesis(
+                tokens=tuple(tokens),
+                slots=tuple(slots),
+                word_scores=tuple(words),
+                gap_scores=tuple(gaps),
+                finished=finished,
+                log_mass=log_mass,
+                score=log_mass,
+                iterations=self.length,
+            )

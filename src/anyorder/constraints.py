@@ -101,6 +101,7 @@ def _padded(rows: Sequence[Sequence[int]], *, device: torch.device) -> Tensor:
 class Openings:
     """Where hypotheses may go on."""
 
+    blank: Tensor  # (S, K, G), that each gap belongs to, or CLOSED
     forced: Tensor  # (S, K), bool: a template or an item under way says what comes next, and where
     beside: Tensor  # (S, K, G), bool: the gap that it goes into then
     whole: Tensor  # (S, K, G), gaps for a free token that ends its word
@@ -119,8 +120,7 @@ class Constraints:
     node: Tensor  # (S, K, I), where each item rests
     inside: Tensor  # (S, K, I), where it is while it is written, else FINISHED
     after: Tensor  # (S, K, I), the token that its newest part ended with, right of which it goes on
-    begun_at: Tensor  # (S, K), the token that the newest part began with
-    home: Tensor  # (S, K), the blank that this was put into
+    home: Tensor  # (S, K), the blank that the newest part was put into
     owner: Tensor  # (S, K, n), of the tokens in the order written: NOBODYS, OF_TEMPLATE, UNDER_WAY or an item
     right_blank: Tensor  # (S, K, n), what the gap right of each token belongs to, or CLOSED
     counted: Tensor  # (S, K, n), the blank that a token's word counts for, or NO_BLANK
@@ -138,7 +138,6 @@ class Constraints:
             node=node,
             inside=torch.full_like(node, FINISHED),
             after=torch.zeros_like(node),  # `<s>`
-            begun_at=beam.words.new_zeros(shape[:2]),
             home=beam.words.new_zeros(shape[:2]),
             owner=beam.words.new_full(shape, NOBODYS),
             right_blank=right_blank,
@@ -157,7 +156,7 @@ class Constraints:
         """Tokens that were on the canvas from the beginning, (S, K, n), bool."""
         return self.owner == OF_TEMPLATE
 
-    @property
+    @cached_property
     def template_tokens(self) -> Tensor:
         """That each sentence begins with, (S,)."""
         return self.rules.template_length[self.sentences]
@@ -168,9 +167,24 @@ class Constraints:
         return self.owner.shape[2] - BOUNDARIES < self.template_tokens
 
     @cached_property
+    def any_in_template(self) -> bool:
+        """Whether some sentence's next token is the template's."""
+        return self.rules.template.shape[1] > 0 and bool(self.in_template.any())
+
+    @cached_property
     def in_item(self) -> Tensor:
         """Whether an item has begun that must go on, (S, K)."""
         return (self.inside != FINISHED).any(dim=2)
+
+    @cached_property
+    def at(self) -> Tensor:
+        """Where items may go on, (S, K, I): those under way, or else all; FINISHED: not at all."""
+        return torch.where(self.in_item[..., None], self.inside, self.node)
+
+    @cached_property
+    def next_tokens(self) -> Tensor:
+        """With what each of them goes on, (S, K, I, A)."""
+        return self.rules.items.token[self.at]
 
     @property
     def required_left(self) -> Tensor:
@@ -183,10 +197,9 @@ class Constraints:
 
         Returns ids, (S, K, I · A) or (S, K, 1), and whether each counts.
         """
-        at = torch.where(self.in_item[..., None], self.inside, self.node)  # (S, K, I)
-        words = self.rules.items.token[at].flatten(2)
-        counts = (at != FINISHED)[..., None].expand(-1, -1, -1, self.rules.items.token.shape[1]).flatten(2)
-        if not bool(self.in_template.any()):
+        words = self.next_tokens.flatten(2)
+        counts = (self.at != FINISHED)[..., None].expand_as(self.next_tokens).flatten(2)
+        if not self.any_in_template:
             return words, counts
         if words.shape[2] == 0:
             words, counts = words.new_full((*words.shape[:2], 1), PAD), counts.new_zeros(*words.shape[:2], 1)
@@ -203,59 +216,49 @@ class Constraints:
     ) -> Constraints:
         """Follow hypotheses that write one more token each. beam: before that; parent, word, gap: (S, B)."""
 
-        def inherited(values: Tensor) -> Tensor:
-            index = parent.view(*parent.shape, *[1] * (values.dim() - 2))
-            return values.gather(1, index.expand(-1, -1, *values.shape[2:]))
+        rows = torch.arange(len(parent), device=parent.device)[:, None], parent
 
         def more(values: Tensor, newest: Tensor) -> Tensor:
-            return torch.cat([inherited(values), newest[..., None]], dim=2)
+            return torch.cat([values[rows], newest[..., None]], dim=2)
 
         graph, newest = self.rules.items, self.owner.shape[2]
-        left = read_order(inherited(beam.places)).gather(2, gap[..., None])
-        blank = inherited(self.right_blank).gather(2, left).squeeze(2)
-        in_template = self.in_template[:, None].expand_as(word)
-        in_item, node, inside = inherited(self.in_item), inherited(self.node), inherited(self.inside)
+        at, in_item = self.at[rows], self.in_item[rows]
 
         # Items that the word belongs to: those under way, or else all that may begin or go on in this gap.
-        at = torch.where(in_item[..., None], inside, node)  # (S, B, I)
-        same = graph.token[at] == word[..., None, None]  # (S, B, I, A)
-        may_begin = inherited(openings.items).gather(3, gap[..., None, None].expand(*at.shape, 1)).squeeze(3)
+        same = self.next_tokens[rows] == word[..., None, None]  # (S, B, I, A)
+        may_begin = openings.items[(*rows, slice(None), gap)]  # (S, B, I)
         goes_on = same.any(dim=3) & (at != FINISHED) & (in_item[..., None] | may_begin)
-        goes_on &= ~in_template[..., None]
-        way = same.long().argmax(dim=3, keepdim=True)
-        successor = graph.successor[at].gather(3, way).squeeze(3)
-        opens = graph.opens[at].gather(3, way).squeeze(3)
+        if self.any_in_template:
+            goes_on &= ~self.in_template[:, None, None]
+        # At most one way is the same; where there are fewer, the first one is there again.
+        successor = (graph.successor[at] * same).amax(dim=3)  # (S, B, I)
+        opens = (graph.opens[at] & same).any(dim=3)
         # The first of them that comes to a rest has it; the others stay where they were.
         rests = goes_on & graph.rests[successor]
-        of_item, part_ends = goes_on.any(dim=2), rests.any(dim=2)
-        numbers = torch.arange(at.shape[2], device=at.device)
-        owns = rests & (numbers == rests.long().argmax(dim=2, keepdim=True)) if len(numbers) else rests
+        part_ends = rests.any(dim=2)
+        owns = rests & (rests.cumsum(dim=2) == 1)
 
-        begins = of_item & ~in_item
-        begun_at = torch.where(begins, newest, inherited(self.begun_at))
-        home = torch.where(begins, blank, inherited(self.home))
-        owner = more(self.owner, torch.where(of_item, UNDER_WAY, NOBODYS))
-        owner[..., -1] = torch.where(in_template, OF_TEMPLATE, owner[..., -1])
-        steps = torch.arange(newest + 1, device=at.device)
-        of_part = part_ends[..., None] & (steps >= begun_at[..., None]) & (owner == UNDER_WAY)
-        if len(numbers):
-            owner = torch.where(of_part, owns.long().argmax(dim=2, keepdim=True), owner)
+        owner = more(self.owner, torch.where(goes_on.any(dim=2), UNDER_WAY, NOBODYS))
+        if len(numbers := torch.arange(at.shape[2], device=at.device)):
+            number = (owns * numbers).sum(dim=2)
+            owner = torch.where(part_ends[..., None] & (owner == UNDER_WAY), number[..., None], owner)
 
-        # Inside a part that several items may turn out to have, what one of them keeps closed is closed.
+        # What goes on counts for the blank that it began in. Inside a part that several items may turn out to
+        # have, what one of them keeps closed is closed.
+        home = torch.where(in_item, self.home[rows], openings.blank[(*rows, gap)])
         closed = ~part_ends & (goes_on & ~opens).any(dim=2)
-        right = torch.where(closed, CLOSED, torch.where(of_item, home, blank))
-        counted = torch.where(of_item, home, blank)
-        if bool(self.in_template.any()):
+        right, counted = home.masked_fill(closed, CLOSED), home
+        if self.any_in_template:
+            in_template = self.in_template[:, None]
             place = min(newest - BOUNDARIES, self.rules.template.shape[1] - 1)
-            of_template = self.rules.template_right[self.sentences, place][:, None]
-            right = torch.where(in_template, of_template, right)
+            owner[..., -1] = torch.where(in_template, OF_TEMPLATE, owner[..., -1])
+            right = torch.where(in_template, self.rules.template_right[self.sentences, place][:, None], right)
             counted = torch.where(in_template, NO_BLANK, counted)
         return replace(
             self,
-            node=torch.where(owns, successor, node),
+            node=torch.where(owns, successor, self.node[rows]),
             inside=torch.where(goes_on & ~part_ends[..., None], successor, FINISHED),
-            after=torch.where(owns, newest, inherited(self.after)),
-            begun_at=begun_at,
+            after=torch.where(owns, newest, self.after[rows]),
             home=home,
             owner=owner,
             right_blank=more(self.right_blank, right),
@@ -266,19 +269,20 @@ class Constraints:
 
     def openings(self, beam: Beam) -> Openings:
         """Where every hypothesis may write next."""
-        gaps = _Gaps.of(self, beam)
         forced = self.in_template[:, None] | self.in_item
+        gaps = _Gaps.of(self, beam, forced=forced)
         # What is forced goes right of the newest token, and the very first into the only gap.
         beside = beam.places[..., -1] if beam.length else torch.zeros_like(self.home)
         numbers = torch.arange(gaps.open.shape[2], device=self.home.device)
         lacking = (self.node != FINISHED).any(dim=2)
         whole, begun, end = self._free_openings(gaps, beam, lacking=lacking)
         return Openings(
+            blank=gaps.blank,
             forced=forced,
             beside=numbers == beside[..., None],
-            whole=whole & ~forced[..., None],
-            begun=begun & ~forced[..., None],
-            items=self._item_gaps(gaps, beam) & ~forced[..., None, None],
+            whole=whole,
+            begun=begun,
+            items=self._item_gaps(gaps, beam),
             end=end & ~forced,
             lacking=lacking,
         )
@@ -301,6 +305,8 @@ class Constraints:
             begun = begun & (gaps.more_if_begun <= room) & last
         # Tokens that may be written after the next one; nothing that is full goes on, whatever is said here.
         left = (self.rules.limits[self.sentences] - beam.length - 1).clamp(min=0)[:, None, None]
+        if bool((needed[..., None] < left).all()):  # the common case: enough for whatever comes next
+            return whole, begun if self.rules.has_pieces else whole, needed == 0
         helps_whole = gaps.unfinished.long()
         hurts_begun = (gaps.more_if_begun & gaps.before_given).long()
         helps_begun = torch.zeros_like(helps_whole)
@@ -401,7 +407,7 @@ class _Gaps:
     """The gaps of all hypotheses from left to right, (S, K, G) each."""
 
     blank: Tensor  # or CLOSED
-    open: Tensor  # bool, and so are the others
+    open: Tensor  # bool, and so are the others: a hypothesis may choose it
     goes_on: Tensor  # the word left of it may go on here
     before_given: Tensor  # a given token follows
     unfinished: Tensor  # a word was begun here that a given one must not go on
@@ -410,7 +416,7 @@ class _Gaps:
     words: Tensor | None  # (S, K, W), in each blank so far; None: nobody asks
 
     @classmethod
-    def of(cls, constraints: Constraints, beam: Beam) -> _Gaps:
+    def of(cls, constraints: Constraints, beam: Beam, *, forced: Tensor) -> _Gaps:
         tokens = read_order(beam.places)  # (S, K, n)
         left, right = tokens[..., :-1], tokens[..., 1:]
         blank = constraints.right_blank.gather(2, left)
@@ -424,7 +430,7 @@ class _Gaps:
             words = constraints.words_in_blanks(ends, begun_at_edge=goes_on & at_edge, blank=blank)
         return cls(
             blank=blank,
-            open=opened,
+            open=opened & ~forced[..., None],
             goes_on=goes_on,
             before_given=before_given,
             unfinished=goes_on & before_given,

@@ -347,25 +347,21 @@ def _collect(
 ) -> None:
     """Take what ends here out of the beam, and what may not grow any more."""
     cut = full[:, None] & ~step.ends & (beam.log_mass > DEAD)
-    sentences = beam.sentences.tolist()
-    for sentence, row in step.ends.nonzero().tolist():
-        end = float(step.end_scores[sentence, row])
-        end_kind = "end_gap_score" if model.position_first else "end_word_score"
-        mass = float(beam.log_mass[sentence, row]) + end
-        ended = beam.hypothesis(sentence, row, log_mass=mass, **{end_kind: end})
-        found[sentences[sentence]].append(_with_owners(ended, constraints, sentence, row))
-    for sentence, row in cut.nonzero().tolist():
-        mass = float(beam.log_mass[sentence, row])
-        unfinished = beam.hypothesis(sentence, row, log_mass=mass)
-        found[sentences[sentence]].append(_with_owners(unfinished, constraints, sentence, row))
-
-
-def _with_owners(one: Hypothesis, constraints: Constraints | None, sentence: int, row: int) -> Hypothesis:
-    """A hypothesis that knows what of it was given."""
-    if constraints is None:
-        return one
-    owners = constraints.owner[sentence, row, BOUNDARIES:].tolist()
-    return replace(one, owners=tuple(owners), given=int(constraints.template_tokens[sentence]))
+    leaving = step.ends | cut
+    if not bool(leaving.any()):
+        return
+    rows = leaving.nonzero()[:, 0]
+    ends = step.end_scores.masked_fill(~step.ends, DEAD)
+    hypotheses = beam.hypotheses(leaving, ends=ends, end_is_word=not model.position_first)
+    if constraints is not None:
+        owners = constraints.owner[leaving][:, BOUNDARIES:].tolist()
+        given = constraints.template_tokens[rows].tolist()
+        hypotheses = (
+            replace(one, owners=tuple(its_owners), given=its_template)
+            for one, its_owners, its_template in zip(hypotheses, owners, given, strict=True)
+        )
+    for sentence, one in zip(beam.sentences[rows].tolist(), hypotheses, strict=True):
+        found[sentence].append(one)
 
 
 def _grow(model: Indigo, beam: Beam, step: Expansion) -> Beam:

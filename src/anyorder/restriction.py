@@ -232,13 +232,10 @@ class Restriction:
 
     def _gaps_of_items(self, words: Tensor) -> Tensor:
         """Where each word would begin an item or go on with one. words: (S, K, C); returns (S, K, C, G)."""
-        openings, constraints = self.openings, self.constraints
-        found = torch.zeros_like(openings.whole[:, :, None].expand(-1, -1, words.shape[2], -1))
-        for item in range(openings.items.shape[2]):
-            next_tokens = constraints.rules.items.token[constraints.node[..., item]]  # (S, K, A)
-            of_item = (words[..., None] == next_tokens[:, :, None]).any(dim=3)  # (S, K, C)
-            found = found | (of_item[..., None] & openings.items[:, :, item, None])
-        return found
+        # Where an item is under way there is no gap to choose, so that all others go on from where they rest.
+        next_tokens = self.constraints.next_tokens[:, :, None]  # (S, K, 1, I, A)
+        of_item = (words[..., None, None] == next_tokens).any(dim=4)  # (S, K, C, I)
+        return (of_item[..., None] & self.openings.items[:, :, None]).any(dim=3)
 
     def _with_forbidden(self, barred: Tensor) -> Tensor:
         """barred: (S, K, V) or (S, K, C, V)."""
