@@ -46,9 +46,14 @@ class Canvas:
     forbidden: tuple[tuple[int, ...], ...] = ()  # tokens that must not follow each other
 
     @property
-    def bounded(self) -> bool:
-        """Whether some blank asks for a number of words."""
+    def counted(self) -> bool:
+        """Whether some blank asks for a number of words, least or most."""
         return any(blank != Blank() for blank in self.blanks)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether some blank has not room for everything."""
+        return any(blank.most is not None for blank in self.blanks)
 
     @property
     def least_tokens(self) -> int:
@@ -82,7 +87,7 @@ class ItemGraph:
         """Of the sentences of a batch."""
         nodes = [_Node(rests=True)]
         first = [
-            [_add_item(nodes, item, whole=canvas.bounded) for item in canvas.items] for canvas in canvases
+            [_add_item(nodes, item, whole=canvas.narrow) for item in canvas.items] for canvas in canvases
         ]
         most = max(1, *(len(node.ways) for node in nodes))
         items = max(map(len, first))

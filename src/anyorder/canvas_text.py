@@ -172,8 +172,8 @@ class CompiledCanvas:
         return blanks, before, after
 
     def _blank(self, match: re.Match[str]) -> Blank:
-        if match["comma"] is None:
-            return Blank()
+        if match["comma"] is None:  # no braces: something is missing there
+            return Blank(least=1)
         least = int(match["least"] or 0)
         most = (int(match["most"]) if match["most"] else None) if match["comma"] else least
         if not (match["least"] or match["most"]) or (most is not None and most < max(1, least)):

@@ -43,7 +43,8 @@ class Rules:
     before: Tensor  # (sentences,), the blank that each begins with, or CLOSED
     least: Tensor  # (sentences, W), words
     most: Tensor  # (sentences, W)
-    bounded: Tensor  # (sentences,), bool: some blank has a least or a most number of words
+    narrow: Tensor  # (sentences,), bool: some blank has a most number of words
+    any_counted: bool  # somebody asks for numbers of words
     limits: Tensor  # (sentences,), most tokens
     forbidden: tuple[tuple[tuple[int, ...], ...], ...]  # of each sentence
     required: Tensor  # (sentences, H), what an encoder is told, PAD where there is less
@@ -70,7 +71,8 @@ class Rules:
             before=torch.tensor([canvas.before for canvas in canvases], device=device),
             least=least,
             most=most,
-            bounded=torch.tensor([canvas.bounded for canvas in canvases], device=device),
+            narrow=torch.tensor([canvas.narrow for canvas in canvases], device=device),
+            any_counted=any(canvas.counted for canvas in canvases),
             limits=limits.to(device),
             forbidden=tuple(canvas.forbidden for canvas in canvases),
             required=_padded([canvas.required for canvas in canvases], device=device),
@@ -84,11 +86,6 @@ class Rules:
     def has_pieces(self) -> bool:
         """Whether words may be written in several tokens."""
         return not bool(self.ends_word.all())
-
-    @cached_property
-    def any_bounded(self) -> bool:
-        """Whether anybody asks for numbers of words."""
-        return bool(self.bounded.any())
 
 
 def _padded(rows: Sequence[Sequence[int]], *, device: torch.device) -> Tensor:
@@ -299,8 +296,8 @@ class Constraints:
             needed = needed + (least - gaps.words).clamp(min=0).sum(dim=2)
             missing = gaps.of_blank(least - gaps.words) > 0
             room = gaps.of_blank(most - gaps.words)
-            # Where words are counted, items come first: so others can't take the room that they need.
-            last = ~(self.rules.bounded[self.sentences][:, None] & lacking)[..., None]
+            # Where there is little room, items come first: so others can't take what they need.
+            last = ~(self.rules.narrow[self.sentences][:, None] & lacking)[..., None]
             whole = whole & (gaps.more_if_whole <= room) & last
             begun = begun & (gaps.more_if_begun <= room) & last
         # Tokens that may be written after the next one; nothing that is full goes on, whatever is said here.
@@ -334,8 +331,8 @@ class Constraints:
     def _leaves_room(self, room: Tensor) -> Tensor:
         """Whether all that is missing finds room if each item goes into each blank. (S, K, I, W), bool."""
         fits = torch.ones(*self.node.shape, room.shape[2], dtype=torch.bool, device=room.device)
-        bounded = self.rules.bounded[self.sentences][:, None, None]
-        for sentence, hypothesis, item in ((self.node != FINISHED) & bounded).nonzero().tolist():
+        narrow = self.rules.narrow[self.sentences][:, None, None]
+        for sentence, hypothesis, item in ((self.node != FINISHED) & narrow).nonzero().tolist():
             nodes = self.node[sentence, hypothesis].tolist()
             sizes = self.rules.items.words[nodes].tolist()
             later = tuple(
@@ -426,7 +423,7 @@ class _Gaps:
         goes_on = ~ends.gather(2, left) & opened
         at_edge = before_given | (right == END_OF_SENTENCE)
         words = None
-        if constraints.rules.any_bounded:
+        if constraints.rules.any_counted:
             words = constraints.words_in_blanks(ends, begun_at_edge=goes_on & at_edge, blank=blank)
         return cls(
             blank=blank,

@@ -122,8 +122,8 @@ def fits(text: str, template: str) -> bool:
 
 def _filling(blank: re.Match[str]) -> str:
     least, ranged, most = blank.groups()
-    if least is None:
-        return ".*?"
+    if least is None:  # no braces
+        return r"\S.*?"
     if ranged is None:
         most = least
     # A word may have signs glued to it, so that it is a run of anything but spaces.
