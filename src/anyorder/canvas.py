@@ -81,6 +81,7 @@ class ItemGraph:
     tokens_left: Tensor  # (N,), most that are still to be written
     words: Tensor  # (N,), of the item, most
     first: Tensor  # (sentences, I), where each item begins; FINISHED where a sentence has fewer
+    repeats: bool  # a token is in several places of a sentence's items
 
     @classmethod
     def of(cls, canvases: Sequence[Canvas], *, device: torch.device) -> ItemGraph:
@@ -108,7 +109,13 @@ class ItemGraph:
             first=torch.tensor(
                 [row + [FINISHED] * (items - len(row)) for row in first], dtype=torch.long, device=device
             ).view(len(canvases), items),
+            repeats=any(map(_repeats, canvases)),
         )
+
+
+def _repeats(canvas: Canvas) -> bool:
+    tokens = [token for item in canvas.items for way in item for token in way.tokens]
+    return len(set(tokens)) < len(tokens)
 
 
 @dataclass

@@ -148,10 +148,11 @@ class Constraints:
 
     # --- where hypotheses stand ---
 
-    @property
-    def given(self) -> Tensor:
-        """Tokens that were on the canvas from the beginning, (S, K, n), bool."""
-        return self.owner == OF_TEMPLATE
+    def given(self, newest: int) -> Tensor | None:
+        """Which of the newest tokens the template gave, (S · K, newest), bool; None: nobody has one."""
+        if not self.rules.template.shape[1]:
+            return None
+        return (self.owner[..., -newest:] == OF_TEMPLATE).flatten(0, 1)
 
     @cached_property
     def template_tokens(self) -> Tensor:
@@ -266,7 +267,7 @@ class Constraints:
 
     def openings(self, beam: Beam) -> Openings:
         """Where every hypothesis may write next."""
-        forced = self.in_template[:, None] | self.in_item
+        forced = self.in_template[:, None] | self.in_item if self.any_in_template else self.in_item
         gaps = _Gaps.of(self, beam, forced=forced)
         # What is forced goes right of the newest token, and the very first into the only gap.
         beside = beam.places[..., -1] if beam.length else torch.zeros_like(self.home)
@@ -407,9 +408,7 @@ class _Gaps:
     open: Tensor  # bool, and so are the others: a hypothesis may choose it
     goes_on: Tensor  # the word left of it may go on here
     before_given: Tensor  # a given token follows
-    unfinished: Tensor  # a word was begun here that a given one must not go on
-    more_if_whole: Tensor  # a token that ends its word would make one word more
-    more_if_begun: Tensor  # and so would one whose word goes on
+    at_edge: Tensor  # a given token or the end follows
     words: Tensor | None  # (S, K, W), in each blank so far; None: nobody asks
 
     @classmethod
@@ -430,11 +429,24 @@ class _Gaps:
             open=opened & ~forced[..., None],
             goes_on=goes_on,
             before_given=before_given,
-            unfinished=goes_on & before_given,
-            more_if_whole=~(goes_on & at_edge),
-            more_if_begun=at_edge & ~goes_on,
+            at_edge=at_edge,
             words=words,
         )
+
+    @cached_property
+    def unfinished(self) -> Tensor:
+        """Gaps in which a word was begun that a given one must not go on."""
+        return self.goes_on & self.before_given
+
+    @cached_property
+    def more_if_whole(self) -> Tensor:
+        """Gaps in which a token that ends its word would make one word more."""
+        return ~(self.goes_on & self.at_edge)
+
+    @cached_property
+    def more_if_begun(self) -> Tensor:
+        """Gaps in which a token whose word goes on would make one word more."""
+        return self.at_edge & ~self.goes_on
 
     def of_blank(self, values: Tensor) -> Tensor:
         """What each gap's blank has; of closed gaps, anything. values: (S, K, W) or (S, 1, W)."""

@@ -155,7 +155,7 @@ def decode(
     while len(beam.sentences):
         given, restriction = None, None
         if constraints is not None:
-            given = constraints.given[..., -newest.shape[2] :].flatten(0, 1)
+            given = constraints.given(newest.shape[2])
             restriction = Restriction(
                 constraints,
                 beam,

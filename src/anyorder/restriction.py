@@ -75,6 +75,8 @@ class Restriction:
         """Given words that may come next, as word choices, (S, K, Q), and whether each counts; each once."""
         ids, counts = self.constraints.wanted()
         choices = (ids - self.first_word).clamp(min=0)
+        if not self.constraints.rules.items.repeats:
+            return choices, counts
         earlier = torch.ones(ids.shape[2], ids.shape[2], dtype=torch.bool, device=ids.device).tril(
             diagonal=-1
         )

@@ -41,9 +41,9 @@ class Line:
     bleu: float
     exact: float  # percent
     kept: float | None  # share of constraints, in percent; None: there are none
-    words: float  # written a sentence
+    tokens: float  # written a sentence
     milliseconds: float  # of the processor, a sentence
-    ratio: float  # to free decoding, for as many words: the median of all turns
+    ratio: float  # to free decoding, for as many tokens: the median of all turns
     p: float | None = None  # that BLEU differs by chance alone from the line's baseline
     against: str | None = None
 
@@ -58,7 +58,7 @@ class _Setting:
     against: str | None  # the setting that its BLEU is compared with
     written: list[str] = field(default_factory=list)
     costs: list[float] = field(default_factory=list)  # milliseconds of each turn
-    words: list[int] = field(default_factory=list)  # and what it wrote
+    tokens: list[int] = field(default_factory=list)  # and what it wrote
 
 
 def bench_completing(
@@ -92,9 +92,9 @@ def bench_completing(
             began = time.process_time()
             written = setting.write(sources[chosen], setting.requests[chosen])
             setting.costs.append(1000 * (time.process_time() - began))
-            setting.words.append(sum(len(text.split()) for text in written))
-            if not setting.words[-1]:
-                raise UserError(f"{setting.name}: the model writes no word, so there is no time of a word")
+            setting.tokens.append(sum(len(writer.tokenizer.encode(text, "target").ids) for text in written))
+            if not setting.tokens[-1]:
+                raise UserError(f"{setting.name}: the model writes no token, so there is no time of a token")
             setting.written.extend(written)
         progress(min(first + AT_ONCE, len(sources)), len(sources))
     return list(_lines(settings, references, Options.for_side(writer.trained.recipe.text.target)))
@@ -202,18 +202,18 @@ def _by_grid(
 
 def _lines(settings: Sequence[_Setting], references: Sequence[str], options: Options) -> Iterator[Line]:
     scores: dict[str, Result] = {}
-    free = [cost / words for cost, words in zip(settings[0].costs, settings[0].words, strict=True)]
+    free = [cost / tokens for cost, tokens in zip(settings[0].costs, settings[0].tokens, strict=True)]
     for setting in settings:
         results = evaluate(setting.written, [references], metrics=["bleu", "exact"], options=options)
         scores[setting.name] = results["bleu"]
         other = None if setting.against is None else scores[setting.against]
-        each = [cost / words for cost, words in zip(setting.costs, setting.words, strict=True)]
+        each = [cost / tokens for cost, tokens in zip(setting.costs, setting.tokens, strict=True)]
         yield Line(
             name=setting.name,
             bleu=results["bleu"].score,
             exact=results["exact"].score,
             kept=kept_share(setting.written, setting.requests),
-            words=sum(setting.words) / len(references),
+            tokens=sum(setting.tokens) / len(references),
             milliseconds=sum(setting.costs) / len(references),
             ratio=statistics.median(one / base for one, base in zip(each, free, strict=True)),
             p=None if other is None else compare(results["bleu"], other).randomisation_p,

@@ -160,7 +160,7 @@ def complete(
     """What required words and blanks do to translations: BLEU, constraints kept, time against free decoding.
 
     Words are drawn from the references, 1, 2 and 4, each set within the next. Times are of the processor, a
-    sentence; their ratio is for as many words. p: that BLEU differs by chance from the line named behind it.
+    sentence; their ratio is for as many tokens. p: that BLEU differs by chance from the line named behind it.
     Constraints are counted by a checker that reads nothing but text.
 
     Example: `anyorder bench complete runs/canvas --source test.en --target test.de --against runs/l2r`
@@ -184,14 +184,14 @@ def complete(
     if as_json:
         print_json({"rows": [asdict(one) for one in found]})
         return
-    drawn = table("", "BLEU", "exact", "kept", "words", "ms", "ratio", "p")
+    drawn = table("", "BLEU", "exact", "kept", "tokens", "ms", "ratio", "p")
     for one in found:
         drawn.add_row(
             one.name,
             f"{one.bleu:.1f}",
             f"{one.exact:.1f} %",
             "" if one.kept is None else f"{one.kept:.1f} %",
-            f"{one.words:.1f}",
+            f"{one.tokens:.1f}",
             f"{one.milliseconds:.1f}",
             f"{one.ratio:.2f}",
             "" if one.p is None else f"{one.p:.3f} ({one.against})",
