@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder import config
-from anyorder.batch import Example, collate_sources
-from anyorder.model import Indigo, Memory, Shape
-from anyorder.tokens import BOS, EOD, EOS, UNK
+from anyorder.data.batch import Example, collate_sources
+from anyorder.ground import config
+from anyorder.ground.tokens import BOS, EOD, EOS, UNK
+from anyorder.network.model import Indigo, Memory, Shape
 
 # The first call of a torch function is slow, which says nothing about the law under test.
 hypothesis.settings.register_profile("anyorder", deadline=None, max_examples=40)

@@ -24,9 +24,9 @@ import numpy as np
 import pytest
 
 from anyorder.__main__ import main
-from anyorder.checkpoint import checkpoints
-from anyorder.config import Recipe, load_recipe
-from anyorder.train import train
+from anyorder.ground.config import Recipe, load_recipe
+from anyorder.runs.checkpoint import checkpoints
+from anyorder.runs.train import train
 
 WORDS = "abcdefgh"
 PAIRS = {"train": 60, "dev": 8}

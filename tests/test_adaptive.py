@@ -11,11 +11,11 @@ import pytest
 import torch
 from conftest import FIRST_WORD, NextStep, next_step, random_examples, tiny_model
 
-from anyorder.adaptive import Orders, search_orders
-from anyorder.batch import Example, collate
-from anyorder.beam import DEAD
-from anyorder.loss import score_steps
-from anyorder.model import Indigo
+from anyorder.data.batch import Example, collate
+from anyorder.network.loss import score_steps
+from anyorder.network.model import Indigo
+from anyorder.search.adaptive import Orders, search_orders
+from anyorder.search.beam import DEAD
 
 firsts = pytest.mark.parametrize("first", ["word", "position"])
 

@@ -19,9 +19,9 @@ from anyorder.bench.measure import Row, in_turns
 from anyorder.bench.products import bench_products
 from anyorder.bench.scaling import bench_scaling
 from anyorder.bench.workers import Work, Worker
-from anyorder.bench_plot import plot
-from anyorder.config import Model
-from anyorder.errors import UserError
+from anyorder.ground.config import Model
+from anyorder.ground.errors import UserError
+from anyorder.views.bench_plot import plot
 
 SMALL = Setting(
     model=Model(width=16, hidden=32, heads=2, encoder_layers=1, decoder_layers=1), vocabulary=200, length=4

@@ -11,9 +11,9 @@ import pytest
 from corpora import PAIRS, assert_one_line_refusal, call_here, full_disk, json_lines, learned
 from sacrebleu.metrics import BLEU
 
-from anyorder.card import model_card
-from anyorder.config import load_recipe
-from anyorder.run_folder import recipe_of_run
+from anyorder.ground.config import load_recipe
+from anyorder.runs.run_folder import recipe_of_run
+from anyorder.views.card import model_card
 
 Capture = pytest.CaptureFixture[str]
 

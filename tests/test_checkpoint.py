@@ -15,8 +15,10 @@ from conftest import tiny_model
 from corpora import full_disk, learned
 from safetensors.numpy import load_file, save_file
 
-from anyorder.average import average, mean_of_last
-from anyorder.checkpoint import (
+from anyorder.ground.errors import UserError
+from anyorder.ground.files import write_file
+from anyorder.runs.average import average, mean_of_last
+from anyorder.runs.checkpoint import (
     FORMAT,
     checkpoints,
     load_trained,
@@ -26,8 +28,6 @@ from anyorder.checkpoint import (
     save_trained,
     weights_of,
 )
-from anyorder.errors import UserError
-from anyorder.files import write_file
 
 CPU = torch.device("cpu")
 

@@ -15,15 +15,15 @@ from corpora import assert_one_line_refusal, call_here, json_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.beam_curves import BeamCurve, beam_curves
-from anyorder.beam_plot import plot
-from anyorder.comparison import RunComparison, Significance, compare_runs, group_trainings
-from anyorder.comparison_tables import as_latex, as_markdown, difference_table, explanation, score_table
-from anyorder.config import Decode, Recipe
-from anyorder.line_chart import round_marks
+from anyorder.ground.config import Decode, Recipe
 from anyorder.metrics import Options, evaluate
 from anyorder.metrics.significance import compare
-from anyorder.results import Report, RunResults, Score, Sweep, digest, save_results
+from anyorder.runs.beam_curves import BeamCurve, beam_curves
+from anyorder.runs.comparison import RunComparison, Significance, compare_runs, group_trainings
+from anyorder.runs.results import Report, RunResults, Score, Sweep, digest, save_results
+from anyorder.views.beam_plot import plot
+from anyorder.views.comparison_tables import as_latex, as_markdown, difference_table, explanation, score_table
+from anyorder.views.line_chart import round_marks
 
 Capture = pytest.CaptureFixture[str]
 

@@ -13,17 +13,17 @@ from corpora import assert_one_line_refusal, call_here, json_lines, learn, learn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anyorder import config
-from anyorder.beam import Hypothesis
-from anyorder.canvas_text import CanvasText, CompiledCanvas
-from anyorder.checkpoint import Trained
-from anyorder.encoder_decoder import Shape
-from anyorder.errors import UserError
-from anyorder.filling import filled
-from anyorder.generate import Completion, Writer
-from anyorder.model import Indigo
-from anyorder.tokens import Tokenizer
-from anyorder.words import located
+from anyorder.ground import config
+from anyorder.ground.errors import UserError
+from anyorder.ground.tokens import Tokenizer
+from anyorder.ground.words import located
+from anyorder.network.encoder_decoder import Shape
+from anyorder.network.model import Indigo
+from anyorder.runs.canvas_text import CanvasText, CompiledCanvas
+from anyorder.runs.checkpoint import Trained
+from anyorder.runs.filling import filled
+from anyorder.runs.generate import Completion, Writer
+from anyorder.search.beam import Hypothesis
 
 GERMAN = [
     "Ein Hund rennt am Strand entlang.",

@@ -10,9 +10,9 @@ from corpora import write_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder import config
-from anyorder.config import Recipe, checked, load_recipe
-from anyorder.errors import UserError
+from anyorder.ground import config
+from anyorder.ground.config import Recipe, checked, load_recipe
+from anyorder.ground.errors import UserError
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,13 @@ from conftest import FIRST_WORD, Steps, next_step, random_sources, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anyorder import config
-from anyorder.beam import DEAD, Beam, Hypothesis
-from anyorder.canvas import CLOSED, Blank, Canvas, Way
-from anyorder.constraints import NOBODYS, OF_TEMPLATE, Constraints, Rules, find_room
-from anyorder.decode import Moment, decode, leading_of, search_two_step
-from anyorder.model import Indigo
-from anyorder.restriction import Restriction
+from anyorder.ground import config
+from anyorder.network.model import Indigo
+from anyorder.search.beam import DEAD, Beam, Hypothesis
+from anyorder.search.canvas import CLOSED, Blank, Canvas, Way
+from anyorder.search.constraints import NOBODYS, OF_TEMPLATE, Constraints, Rules, find_room
+from anyorder.search.decode import Moment, decode, leading_of, search_two_step
+from anyorder.search.restriction import Restriction
 
 A, B, C = FIRST_WORD, FIRST_WORD + 1, FIRST_WORD + 2
 WORDS_END = torch.tensor([True] * (FIRST_WORD + 3))

@@ -14,18 +14,18 @@ from conftest import FIRST_WORD, tiny_model
 from corpora import Watcher, write_lines
 from torch import Tensor
 
-from anyorder.adaptive import search_orders
-from anyorder.batch import Batch, Example, collate
-from anyorder.config import Decode, recipe_with
-from anyorder.decode import decode
-from anyorder.errors import UserError
-from anyorder.generate import Writer
-from anyorder.hiding import Hiding
-from anyorder.left_to_right import LeftToRight
-from anyorder.loss import batch_loss, score_steps
-from anyorder.model import Indigo, Shape
-from anyorder.tokens import EOD, EOS, UNK
-from anyorder.train import train
+from anyorder.data.batch import Batch, Example, collate
+from anyorder.ground.config import Decode, recipe_with
+from anyorder.ground.errors import UserError
+from anyorder.ground.hiding import Hiding
+from anyorder.ground.tokens import EOD, EOS, UNK
+from anyorder.network.left_to_right import LeftToRight
+from anyorder.network.loss import batch_loss, score_steps
+from anyorder.network.model import Indigo, Shape
+from anyorder.runs.generate import Writer
+from anyorder.runs.train import train
+from anyorder.search.adaptive import search_orders
+from anyorder.search.decode import decode
 
 WORDS = 3
 A, B, C = range(FIRST_WORD, FIRST_WORD + WORDS)

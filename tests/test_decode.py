@@ -22,13 +22,14 @@ from conftest import (
 )
 from torch import Tensor
 
-from anyorder import config, families
-from anyorder.batch import Example, collate
-from anyorder.beam import Hypothesis
-from anyorder.decode import decode, draw, ranked, shortlisted
-from anyorder.families import DECODED_AT_ONCE, decode_all
-from anyorder.loss import score_steps
-from anyorder.model import Indigo, Memory
+from anyorder.data.batch import Example, collate
+from anyorder.ground import config
+from anyorder.network.loss import score_steps
+from anyorder.network.model import Indigo, Memory
+from anyorder.search import families
+from anyorder.search.beam import Hypothesis
+from anyorder.search.decode import decode, draw, ranked, shortlisted
+from anyorder.search.families import DECODED_AT_ONCE, decode_all
 
 WORDS = 2
 # Wider than there are ways to write three of two words.

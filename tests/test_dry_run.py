@@ -26,9 +26,9 @@ from corpora import (
 )
 from safetensors.numpy import load_file
 
-from anyorder.config import Recipe, SplitFiles, load_recipe
-from anyorder.dry_run import Forecast, dry_run
-from anyorder.errors import UserError
+from anyorder.ground.config import Recipe, SplitFiles, load_recipe
+from anyorder.ground.errors import UserError
+from anyorder.runs.dry_run import Forecast, dry_run
 
 Capture = pytest.CaptureFixture[str]
 

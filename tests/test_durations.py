@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from anyorder.durations import duration
+from anyorder.ground.durations import duration
 
 
 @pytest.mark.parametrize(

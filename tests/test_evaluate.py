@@ -33,9 +33,9 @@ from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU
 
 from anyorder.cli.evaluating import parse_beams
-from anyorder.errors import UserError
-from anyorder.evaluate import Evaluator, Judging, distinct_unknowns
-from anyorder.results import load_results
+from anyorder.ground.errors import UserError
+from anyorder.runs.evaluate import Evaluator, Judging, distinct_unknowns
+from anyorder.runs.results import load_results
 
 Capture = pytest.CaptureFixture[str]
 

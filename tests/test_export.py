@@ -10,10 +10,10 @@ import torch
 from corpora import learned
 from safetensors.torch import load_file, save_file
 
-from anyorder.checkpoint import CONFIG_FILE, MODEL_FILE
-from anyorder.errors import UserError
-from anyorder.export import export
-from anyorder.generate import Writer
+from anyorder.ground.errors import UserError
+from anyorder.runs.checkpoint import CONFIG_FILE, MODEL_FILE
+from anyorder.runs.export import export
+from anyorder.runs.generate import Writer
 
 
 def test_half_the_size_and_next_to_the_same_scores(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from corpora import (
     write_corpus,
 )
 
-from anyorder.errors import UserError
-from anyorder.families import FAMILIES
-from anyorder.generate import Writer
+from anyorder.ground.errors import UserError
+from anyorder.runs.generate import Writer
+from anyorder.search.families import FAMILIES
 
 KINDS = ("indigo", "transformer", "insertion")
 INSERTION = ("model.kind=insertion", "model.dropout=0.1", "train.accumulate=2", "train.label_smoothing=0.1")

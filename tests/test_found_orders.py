@@ -12,9 +12,11 @@ import pytest
 import torch
 from corpora import PAIRS, learn, learned, sentences, write_corpus, write_lines, write_picture_corpus
 
-from anyorder.checkpoint import Trained, load_trained
-from anyorder.errors import UserError
-from anyorder.found_orders import (
+from anyorder.data.reading import Files, split_files
+from anyorder.ground.errors import UserError
+from anyorder.ground.order_statistics import QUARTERS
+from anyorder.runs.checkpoint import Trained, load_trained
+from anyorder.runs.found_orders import (
     FoundOrders,
     OrderedSentence,
     files_of_pairs,
@@ -23,9 +25,7 @@ from anyorder.found_orders import (
     training_counts,
     written_outputs,
 )
-from anyorder.generate import Writer
-from anyorder.order_statistics import QUARTERS
-from anyorder.reading import Files, split_files
+from anyorder.runs.generate import Writer
 
 CPU = torch.device("cpu")
 

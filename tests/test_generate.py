@@ -32,10 +32,10 @@ from corpora import (
 )
 
 import anyorder
-from anyorder.config import Order
-from anyorder.errors import UserError
-from anyorder.generate import Output, Writer
-from anyorder.svg import svg
+from anyorder.ground.config import Order
+from anyorder.ground.errors import UserError
+from anyorder.runs.generate import Output, Writer
+from anyorder.views.svg import svg
 
 LINES = [*sentences(7, seed=3), "", "a word nobody knows", "   "]
 BLANK = {7, 9}

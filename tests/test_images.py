@@ -10,9 +10,9 @@ import pytest
 from corpora import assert_one_line_refusal, call, call_here, json_lines, learn, learned, write_lines
 
 import anyorder
-from anyorder.errors import UserError
-from anyorder.image_features import EXTRACTOR, WEIGHTS_PACKAGE
-from anyorder.reading import File, open_features
+from anyorder.data.reading import File, open_features
+from anyorder.ground.errors import UserError
+from anyorder.runs.image_features import EXTRACTOR, WEIGHTS_PACKAGE
 
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip(WEIGHTS_PACKAGE)

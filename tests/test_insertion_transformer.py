@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from references import decode_by_torch, encode_by_torch
 from torch import Tensor
 
-from anyorder import config
-from anyorder.batch import Batch, collate
-from anyorder.beam import Hypothesis
-from anyorder.encoder_decoder import Shape
-from anyorder.insertion_decode import decode_insertions
-from anyorder.insertion_loss import canvas_loss, canvas_of, draw_canvas, insertion_loss, word_weights
-from anyorder.insertion_model import InsertionTransformer
-from anyorder.tokens import BOS, EOD, EOS
+from anyorder.data.batch import Batch, collate
+from anyorder.ground import config
+from anyorder.ground.tokens import BOS, EOD, EOS
+from anyorder.network.encoder_decoder import Shape
+from anyorder.network.insertion_loss import canvas_loss, canvas_of, draw_canvas, insertion_loss, word_weights
+from anyorder.network.insertion_model import InsertionTransformer
+from anyorder.search.beam import Hypothesis
+from anyorder.search.insertion_decode import decode_insertions
 
 WORDS = 4
 SETTINGS = {

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from corpora import call_here, json_lines, learned
 
-from anyorder.comparison import Significance, compare_runs
-from anyorder.comparison_tables import as_markdown
-from anyorder.errors import UserError
-from anyorder.results import RunResults, read_report
+from anyorder.ground.errors import UserError
+from anyorder.runs.comparison import Significance, compare_runs
+from anyorder.runs.results import RunResults, read_report
+from anyorder.views.comparison_tables import as_markdown
 
 KEPT = Path(__file__).parent.parent / "docs" / "results"
 

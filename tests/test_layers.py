@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from anyorder.layers import CrossAttention, Dropout
+from anyorder.network.layers import CrossAttention, Dropout
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.25, 0.5, 0.9])

@@ -13,16 +13,16 @@ from conftest import FIRST_WORD, random_sources
 from corpora import learn, write_corpus
 from references import decode_by_torch, encode_by_torch
 
-from anyorder import config
-from anyorder.batch import Batch, Example, collate
-from anyorder.decode import decode
-from anyorder.encoder_decoder import Shape
-from anyorder.errors import UserError
-from anyorder.generate import Writer
-from anyorder.left_to_right import LeftToRight
-from anyorder.loss import score_steps
-from anyorder.model import Indigo
-from anyorder.tokens import BOS, EOD, EOS
+from anyorder.data.batch import Batch, Example, collate
+from anyorder.ground import config
+from anyorder.ground.errors import UserError
+from anyorder.ground.tokens import BOS, EOD, EOS
+from anyorder.network.encoder_decoder import Shape
+from anyorder.network.left_to_right import LeftToRight
+from anyorder.network.loss import score_steps
+from anyorder.network.model import Indigo
+from anyorder.runs.generate import Writer
+from anyorder.search.decode import decode
 
 WORDS = 3
 SETTINGS = {

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU
 
 from anyorder.cli import app
-from anyorder.config import Side
-from anyorder.errors import UserError
+from anyorder.ground.config import Side
+from anyorder.ground.errors import UserError
 from anyorder.metrics import DEFAULT, METRICS, Options, bleu, evaluate, exact
 from anyorder.metrics.exact import code_tokens
 from anyorder.metrics.java import run_java
@@ -334,7 +334,7 @@ def test_meteor_takes_no_text_for_a_part_of_its_protocol() -> None:
 def test_no_java_is_left_behind() -> None:
     program = """
 import os
-from anyorder.errors import UserError
+from anyorder.ground.errors import UserError
 from anyorder.metrics import Options, evaluate
 from anyorder.metrics.java import run_java
 evaluate(["a b"], [["a b"]], metrics=["meteor"], options=Options(language="de"))

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from corpora import learn, write_lines
 
-from anyorder.generate import Writer
+from anyorder.runs.generate import Writer
 
 MODULUS = 5
 PAIRS = {"train": 5000, "dev": 300}

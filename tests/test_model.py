@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from anyorder import config
-from anyorder.batch import Batch, collate
-from anyorder.encoder_decoder import sinusoids
-from anyorder.insertion import relations
-from anyorder.layers import CrossAttention, FeedForward, Relations, SelfAttention
-from anyorder.loss import score_steps
-from anyorder.model import END, Indigo, Memory, Shape
-from anyorder.tokens import BOS, EOD, EOS
+from anyorder.data.batch import Batch, collate
+from anyorder.ground import config
+from anyorder.ground.insertion import relations
+from anyorder.ground.tokens import BOS, EOD, EOS
+from anyorder.network.encoder_decoder import sinusoids
+from anyorder.network.layers import CrossAttention, FeedForward, Relations, SelfAttention
+from anyorder.network.loss import score_steps
+from anyorder.network.model import END, Indigo, Memory, Shape
 
 EXACT = {"rtol": 0.0, "atol": 1e-10}
 SINGLE = {"rtol": 0.0, "atol": 1e-5}  # log-probabilities are single precision even in a double model

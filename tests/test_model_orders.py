@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.cli.order_tables import numbered
-from anyorder.found_orders import OrderedSentence
-from anyorder.order_plot import plot
-from anyorder.order_statistics import Compared, compare, order_statistics
+from anyorder.ground.order_statistics import Compared, compare, order_statistics
+from anyorder.runs.found_orders import OrderedSentence
+from anyorder.views.order_plot import plot
 
 Capture = pytest.CaptureFixture[str]
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.order_statistics import (
+from anyorder.ground.order_statistics import (
     QUARTERS,
     TENTHS,
     OrderStatistics,
@@ -24,7 +24,7 @@ from anyorder.order_statistics import (
     order_statistics,
     spearman,
 )
-from anyorder.replay import steps
+from anyorder.ground.replay import steps
 
 orders = st.integers(2, 12).flatmap(lambda length: st.permutations(range(1, length + 1)))
 LETTERS = "abcdefghijkl"

@@ -12,9 +12,7 @@ from corpora import full_disk
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.config import Order
-from anyorder.errors import UserError
-from anyorder.orders import (
+from anyorder.data.orders import (
     ORDERS,
     Line,
     Orderer,
@@ -28,6 +26,8 @@ from anyorder.orders import (
     spread,
     tree_depths,
 )
+from anyorder.ground.config import Order
+from anyorder.ground.errors import UserError
 
 lengths = st.integers(min_value=0, max_value=30)
 seeds = st.integers(min_value=0, max_value=2**32 - 1)

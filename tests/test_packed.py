@@ -7,11 +7,11 @@ import torch
 from conftest import random_sources
 from torch import nn
 
-from anyorder import config
-from anyorder.decode import decode
-from anyorder.encoder_decoder import Shape
-from anyorder.model import Indigo
-from anyorder.packed import PackedLinear, pack
+from anyorder.ground import config
+from anyorder.network.encoder_decoder import Shape
+from anyorder.network.model import Indigo
+from anyorder.network.packed import PackedLinear, pack
+from anyorder.search.decode import decode
 
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (2, 5), (2, 3, 4)])

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anyorder.errors import UserError
-from anyorder.photos import SIDE, Pixels, find_photos, is_photo, read_photo
+from anyorder.data.photos import SIDE, Pixels, find_photos, is_photo, read_photo
+from anyorder.ground.errors import UserError
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from anyorder.pictures import (
+from anyorder.views.pictures import (
     COLOURS,
     GRID,
     SHAPES,

@@ -10,13 +10,13 @@ from conftest import random_sources
 from torch import nn
 
 import anyorder
-from anyorder import config
-from anyorder.decode import decode
-from anyorder.encoder_decoder import Shape
-from anyorder.errors import UserError
-from anyorder.model import Indigo
-from anyorder.packed import pack
-from anyorder.quantised import Int8Linear
+from anyorder.ground import config
+from anyorder.ground.errors import UserError
+from anyorder.network.encoder_decoder import Shape
+from anyorder.network.model import Indigo
+from anyorder.network.packed import pack
+from anyorder.network.quantised import Int8Linear
+from anyorder.search.decode import decode
 
 
 @pytest.mark.parametrize("rows", [1, 7])

@@ -7,7 +7,7 @@ import sys
 
 LATER = """
 import sys
-from anyorder.quick_start import SHAPES, put_off_shapes
+from anyorder.ground.quick_start import SHAPES, put_off_shapes
 put_off_shapes()
 import torch
 assert "torch._refs" not in sys.modules  # which it would have imported
@@ -21,7 +21,7 @@ assert torch.ones(2, 3, device="meta").mm(torch.ones(3, 4, device="meta")).shape
 """
 TOO_LATE = """
 import sys, torch
-from anyorder.quick_start import SHAPES, put_off_shapes
+from anyorder.ground.quick_start import SHAPES, put_off_shapes
 there = sys.modules[SHAPES]
 put_off_shapes()
 assert sys.modules[SHAPES] is there

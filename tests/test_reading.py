@@ -13,9 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.config import Recipe
-from anyorder.errors import UserError
-from anyorder.reading import (
+from anyorder.data.reading import (
     Fault,
     File,
     Files,
@@ -32,6 +30,8 @@ from anyorder.reading import (
     split_files,
     stream_pairs,
 )
+from anyorder.ground.config import Recipe
+from anyorder.ground.errors import UserError
 
 texts = st.text(st.characters(exclude_characters="\n\r\ufeff", exclude_categories=["Cs"]))
 PACKINGS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}

@@ -10,8 +10,8 @@ from corpora import assert_one_line_refusal, call_here, json_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.relations_picture import draw_relations, relations_of, relations_svg
-from anyorder.replay import steps
+from anyorder.ground.replay import steps
+from anyorder.views.relations_picture import draw_relations, relations_of, relations_svg
 
 Capture = pytest.CaptureFixture[str]
 

@@ -21,15 +21,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_comparison import REFERENCE, evaluated, sweep
 
-from anyorder.beam_curves import BeamCurve, beam_curves_if_any
-from anyorder.case_studies import WrittenAgain, most_different, write_again
-from anyorder.comparison import compare_runs
-from anyorder.evaluate import Evaluator
-from anyorder.line_chart import Axis, Curve, line_chart
-from anyorder.order_plot import heat_picture
-from anyorder.report import Cases, Content, report
-from anyorder.results import RunResults, load_results
-from anyorder.training_curves import training_curves
+from anyorder.runs.beam_curves import BeamCurve, beam_curves_if_any
+from anyorder.runs.case_studies import WrittenAgain, most_different, write_again
+from anyorder.runs.comparison import compare_runs
+from anyorder.runs.evaluate import Evaluator
+from anyorder.runs.results import RunResults, load_results
+from anyorder.runs.training_curves import training_curves
+from anyorder.views.line_chart import Axis, Curve, line_chart
+from anyorder.views.order_plot import heat_picture
+from anyorder.views.report import Cases, Content, report
 
 Capture = pytest.CaptureFixture[str]
 

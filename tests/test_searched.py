@@ -14,18 +14,18 @@ import torch
 from conftest import random_examples, tiny_model
 from corpora import WORDS, call_here, full_disk, last_weights, learn, learned, metrics, recipe_of
 
-from anyorder.adaptive import Orders
-from anyorder.batch import collate
-from anyorder.beam import DEAD
-from anyorder.checkpoint import checkpoints, load_trained
-from anyorder.config import Recipe, Search
-from anyorder.errors import UserError
-from anyorder.kept_orders import KeptOrders, SearchStopped, kept_folder, search_all
-from anyorder.loss import batch_loss, score_steps
-from anyorder.prepare import prepare
-from anyorder.processes import Processes
-from anyorder.run_folder import recipe_of_run
-from anyorder.searched import annealed, learn_from, order_weights, search_batch, searching
+from anyorder.data.batch import collate
+from anyorder.ground.config import Recipe, Search
+from anyorder.ground.errors import UserError
+from anyorder.network.loss import batch_loss, score_steps
+from anyorder.runs.checkpoint import checkpoints, load_trained
+from anyorder.runs.kept_orders import KeptOrders, SearchStopped, kept_folder, search_all
+from anyorder.runs.prepare import prepare
+from anyorder.runs.processes import Processes
+from anyorder.runs.run_folder import recipe_of_run
+from anyorder.runs.searched import annealed, learn_from, order_weights, search_batch, searching
+from anyorder.search.adaptive import Orders
+from anyorder.search.beam import DEAD
 
 ADAPTIVE = [
     "order.name=sao",

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from corpora import assert_one_line_refusal, call_here, learned
 
-from anyorder import shipped
-from anyorder.errors import UserError
-from anyorder.export import export
-from anyorder.generate import Writer
+from anyorder.ground import shipped
+from anyorder.ground.errors import UserError
+from anyorder.runs.export import export
+from anyorder.runs.generate import Writer
 
 Capture = pytest.CaptureFixture[str]
 

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from anyorder import config
-from anyorder.batch import Batch, collate
-from anyorder.errors import UserError
-from anyorder.generate import Writer
-from anyorder.loss import batch_loss, score_steps
-from anyorder.model import Indigo
-from anyorder.starts import NOTHING, Start, draw_start, started
-from anyorder.tokens import PAD
+from anyorder.data.batch import Batch, collate
+from anyorder.data.starts import NOTHING, Start, draw_start, started
+from anyorder.ground import config
+from anyorder.ground.errors import UserError
+from anyorder.ground.tokens import PAD
+from anyorder.network.loss import batch_loss, score_steps
+from anyorder.network.model import Indigo
+from anyorder.runs.generate import Writer
 
 ALWAYS = config.Canvas(share=1.0)
 RUNS = ("plain", "canvas")

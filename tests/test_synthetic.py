@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from anyorder.config import Order, Recipe
-from anyorder.generate import Output, Writer
-from anyorder.orders import Line, prepare_order
-from anyorder.train import train
+from anyorder.data.orders import Line, prepare_order
+from anyorder.ground.config import Order, Recipe
+from anyorder.runs.generate import Output, Writer
+from anyorder.runs.train import train
 
 SOURCE_WORDS = [consonant + vowel for consonant in "bdfgkl" for vowel in "aeiou"]
 TARGET_WORDS = [word.upper() for word in SOURCE_WORDS]

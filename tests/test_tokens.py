@@ -10,11 +10,11 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder import tokens
-from anyorder.config import Side, Text
-from anyorder.errors import UserError
-from anyorder.tokens import BOS, EOD, EOS, PAD, SPECIALS, UNK, Tokenizer
-from anyorder.words import _mecab_tagger, splitter
+from anyorder.ground import tokens
+from anyorder.ground.config import Side, Text
+from anyorder.ground.errors import UserError
+from anyorder.ground.tokens import BOS, EOD, EOS, PAD, SPECIALS, UNK, Tokenizer
+from anyorder.ground.words import _mecab_tagger, splitter
 
 SPACES = Side(split="spaces")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -268,8 +268,8 @@ def test_joining_czech(words: list[str], joined: str) -> None:
 def test_moses_is_loaded_only_by_models_that_split_by_it() -> None:
     code = """
 import sys
-from anyorder.config import Side, Text
-from anyorder.tokens import Tokenizer
+from anyorder.ground.config import Side, Text
+from anyorder.ground.tokens import Tokenizer
 tokenizer = Tokenizer.train(Text(source=Side(split="spaces"), target=Side(split="spaces")), ["a"], ["b"])
 tokenizer.decode(tokenizer.encode("b", "target").ids)
 print("sacremoses" in sys.modules)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from anyorder.replay import Step, steps, written_at
-from anyorder.svg import svg
-from anyorder.trace import draw
+from anyorder.ground.replay import Step, steps, written_at
+from anyorder.views.svg import svg
+from anyorder.views.trace import draw
 
 WRITING_SVG = Path(__file__).parent.parent / "docs" / "writing.svg"
 

@@ -36,12 +36,12 @@ from corpora import (
 )
 from safetensors.numpy import load_file
 
-from anyorder.checkpoint import checkpoints, load_trained
-from anyorder.config import Train
-from anyorder.errors import UserError
-from anyorder.optimise import learning_rate
-from anyorder.prepare import prepare
-from anyorder.train import train
+from anyorder.ground.config import Train
+from anyorder.ground.errors import UserError
+from anyorder.runs.checkpoint import checkpoints, load_trained
+from anyorder.runs.optimise import learning_rate
+from anyorder.runs.prepare import prepare
+from anyorder.runs.train import train
 
 # Everything that chance has a hand in, several epochs, and batches in parts.
 EVENTFUL = (

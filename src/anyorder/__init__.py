@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anyorder.errors import UserError
-from anyorder.version import __version__
+from anyorder.ground.errors import UserError
+from anyorder.ground.version import __version__
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anyorder.generate import Writer
+    from anyorder.runs.generate import Writer
 
 __all__ = ["UserError", "__version__", "load"]
 
@@ -20,6 +20,6 @@ def load(folder: str | Path, *, device: str | None = None, precision: str = "fp3
 
     precision: "fp32", or "int8" for weights of eight bits, which are read faster and are nearly as good.
     """
-    from anyorder.generate import Writer  # torch takes a second to import: only when it is needed
+    from anyorder.runs.generate import Writer  # torch takes a second to import: only when it is needed
 
     return Writer.load(folder, device=device, precision=precision)

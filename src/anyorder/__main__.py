@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-from anyorder.errors import UserError
-from anyorder.interruption import INTERRUPTED
-from anyorder.kept_memory import keep_memory
-from anyorder.quick_start import put_off_shapes
+from anyorder.ground.errors import UserError
+from anyorder.ground.interruption import INTERRUPTED
+from anyorder.ground.kept_memory import keep_memory
+from anyorder.ground.quick_start import put_off_shapes
 
 WRITING = ("generate", "complete")  # commands that neither learn nor compile
 

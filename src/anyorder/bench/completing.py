@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from anyorder.batch import collate_sources
 from anyorder.bench import asked
 from anyorder.bench.asked import Request, kept_share
 from anyorder.bench.grid_beam import check_searchable, grid_beam
-from anyorder.errors import UserError
-from anyorder.families import ordered
-from anyorder.generate import Writer
+from anyorder.data.batch import collate_sources
+from anyorder.ground.errors import UserError
+from anyorder.ground.tokens import Tokenizer
 from anyorder.metrics import Options, Result, evaluate
 from anyorder.metrics.significance import compare
-from anyorder.model import Indigo
-from anyorder.tokens import Tokenizer
+from anyorder.network.model import Indigo
+from anyorder.runs.generate import Writer
+from anyorder.search.families import ordered
 
 FREE = "free"
 REQUIRED = (1, 2, 4)  # words of the reference, each set within the next

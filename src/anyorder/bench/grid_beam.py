@@ -1,7 +1,7 @@
 """Grid beam search (Hokamp and Liu, 2017): what users of left-to-right models have for required words.
 
 Hypotheses are compared only with those that hold as many tokens of the required words, so that none of these
-is put off until it is too late. It is here to compare with; `anyorder.decode` knows nothing of it.
+is put off until it is too late. It is here to compare with; `anyorder.search.decode` knows nothing of it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from anyorder.errors import UserError
-from anyorder.insertion import insert
-from anyorder.model import END, Indigo
-from anyorder.tokens import BOS, EOS
+from anyorder.ground.errors import UserError
+from anyorder.ground.insertion import insert
+from anyorder.ground.tokens import BOS, EOS
+from anyorder.network.model import END, Indigo
 
 # K hypotheses under way, n tokens on the canvas
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.bench.measure import Row, calibration, interleaved, time_rows
-from anyorder.packed import PackedLinear, can_pack
-from anyorder.quantised import Int8Linear
+from anyorder.network.packed import PackedLinear, can_pack
+from anyorder.network.quantised import Int8Linear
 
 BASELINE = "as torch multiplies"
 MATRICES = 24  # together too large for a cache, as a model's are

@@ -9,16 +9,16 @@ from functools import partial
 import numpy as np
 import torch
 
-from anyorder import config
-from anyorder.batch import Batch, Example, collate
 from anyorder.bench.engines import Setting, endless, random_source, write
 from anyorder.bench.measure import Row, calibration, interleaved, time_rows
 from anyorder.bench.memory import peak_memory
 from anyorder.bench.peers import marian, marian_trainer
-from anyorder.left_to_right import LeftToRight
-from anyorder.model import Indigo
-from anyorder.optimise import Optimiser
-from anyorder.processes import Processes
+from anyorder.data.batch import Batch, Example, collate
+from anyorder.ground import config
+from anyorder.network.left_to_right import LeftToRight
+from anyorder.network.model import Indigo
+from anyorder.runs.optimise import Optimiser
+from anyorder.runs.processes import Processes
 
 BASELINE = "our left to right"
 FEW_SENTENCES = 32  # that the memory of decoding is measured for

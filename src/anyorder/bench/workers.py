@@ -15,8 +15,8 @@ from typing import Self
 import torch
 
 from anyorder.bench.measure import seconds_of
-from anyorder.errors import UserError
-from anyorder.kept_memory import keep_memory
+from anyorder.ground.errors import UserError
+from anyorder.ground.kept_memory import keep_memory
 
 Work = Callable[[], object]
 Prepare = Callable[..., Work]  # from what differs between turns

@@ -12,8 +12,8 @@ import typer
 
 from anyorder.cli.output import AS_JSON, print_json, results, table
 from anyorder.cli.progress import Watcher
-from anyorder.config import Model, checked
-from anyorder.errors import UserError
+from anyorder.ground.config import Model, checked
+from anyorder.ground.errors import UserError
 
 if TYPE_CHECKING:
     from anyorder.bench.engines import Setting
@@ -166,7 +166,7 @@ def complete(
     Example: `anyorder bench complete runs/canvas --source test.en --target test.de --against runs/l2r`
     """
     from anyorder.bench.completing import bench_completing
-    from anyorder.generate import Writer
+    from anyorder.runs.generate import Writer
 
     sources, targets = (_sentences(path)[:lines] for path in (source, target))
     if len(sources) != len(targets):
@@ -308,15 +308,15 @@ def _setting(*, small: bool, length: int) -> Setting:
 def _draw(path: Path | None, rows: Sequence[Row], *, title: str, axis: str, upward: str) -> None:
     if path is None:
         return
-    from anyorder.bench_plot import plot
-    from anyorder.files import write_file
+    from anyorder.ground.files import write_file
+    from anyorder.views.bench_plot import plot
 
     write_file(path, plot(rows, title=title, axis=axis, upward=upward).encode())
 
 
 def _sentences(path: Path) -> list[str]:
     """Lines of which each holds something: times are of a sentence and of a word."""
-    from anyorder.reading import read_lines
+    from anyorder.data.reading import read_lines
 
     sentences = []
     for number, line in read_lines(path):

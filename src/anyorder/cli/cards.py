@@ -23,10 +23,10 @@ def card(
 
     Example: `anyorder card runs/l2r --output runs/l2r/README.md`
     """
-    from anyorder.card import model_card
-    from anyorder.files import write_file
-    from anyorder.results import evaluated_splits
-    from anyorder.shipped import is_shipped
+    from anyorder.ground.files import write_file
+    from anyorder.ground.shipped import is_shipped
+    from anyorder.runs.results import evaluated_splits
+    from anyorder.views.card import model_card
 
     text = model_card(run)
     if not evaluated_splits(run) and not is_shipped(run):

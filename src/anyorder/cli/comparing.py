@@ -13,14 +13,14 @@ from rich.text import Text
 from anyorder.cli.evaluating import metric_names
 from anyorder.cli.output import check_folder, print_json, print_line, results, table
 from anyorder.cli.progress import Watcher
-from anyorder.config import Splits
-from anyorder.errors import UserError
+from anyorder.ground.config import Splits
+from anyorder.ground.errors import UserError
 
 if TYPE_CHECKING:
-    from anyorder.comparison import RunComparison
-    from anyorder.comparison_tables import Table
-    from anyorder.report import Cases
-    from anyorder.results import RunResults
+    from anyorder.runs.comparison import RunComparison
+    from anyorder.runs.results import RunResults
+    from anyorder.views.comparison_tables import Table
+    from anyorder.views.report import Cases
 
 DEFAULT_CASES, DEFAULT_ORDER_LINES = 5, 200
 OF_REPORTS = "For a report"
@@ -84,9 +84,9 @@ def compare(
 
     Example: `anyorder compare runs/l2r runs/sao --html report.html`
     """
-    from anyorder.comparison import Significance, compare_runs
-    from anyorder.comparison_tables import as_latex, as_markdown
-    from anyorder.results import load_results
+    from anyorder.runs.comparison import Significance, compare_runs
+    from anyorder.runs.results import load_results
+    from anyorder.views.comparison_tables import as_latex, as_markdown
 
     _check_report_flags(
         html,
@@ -127,9 +127,9 @@ def compare(
 
 
 def _draw(loaded: list[RunResults], *, path: Path) -> None:
-    from anyorder.beam_curves import beam_curves
-    from anyorder.beam_plot import plot
-    from anyorder.files import write_file
+    from anyorder.ground.files import write_file
+    from anyorder.runs.beam_curves import beam_curves
+    from anyorder.views.beam_plot import plot
 
     found = beam_curves(loaded)
     title = f"{found.metric} on {found.split} by beam"
@@ -147,8 +147,8 @@ def _check_report_flags(html: Path | None, flags: Mapping[str, object]) -> None:
 
 
 def _cases(loaded: Sequence[RunResults], *, count: int | None, given: str | None) -> Cases:
-    from anyorder.case_studies import most_different
-    from anyorder.report import Cases
+    from anyorder.runs.case_studies import most_different
+    from anyorder.views.report import Cases
 
     references = loaded[0].references
     if given is not None:
@@ -174,11 +174,11 @@ def _write_report(
     first_lines: int | None,
     device: str | None,
 ) -> None:
-    from anyorder.beam_curves import beam_curves_if_any
-    from anyorder.case_studies import write_again
-    from anyorder.files import write_file
-    from anyorder.report import Content, report
-    from anyorder.training_curves import training_curves
+    from anyorder.ground.files import write_file
+    from anyorder.runs.beam_curves import beam_curves_if_any
+    from anyorder.runs.case_studies import write_again
+    from anyorder.runs.training_curves import training_curves
+    from anyorder.views.report import Content, report
 
     order_lines = min(order_lines, compared.lines)
     with Watcher() as watcher:
@@ -201,7 +201,7 @@ def _write_report(
 
 
 def _show(compared: RunComparison) -> None:
-    from anyorder.comparison_tables import difference_table, explanation, score_table
+    from anyorder.views.comparison_tables import difference_table, explanation, score_table
 
     for drawn in (score_table(compared), difference_table(compared)):
         if drawn is not None:

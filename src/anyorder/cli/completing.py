@@ -12,7 +12,7 @@ import typer
 from anyorder.cli.input import stdin_lines
 from anyorder.cli.output import AS_JSON, show_outputs
 from anyorder.cli.writing import DEVICE, RUN, decode_option
-from anyorder.errors import UserError
+from anyorder.ground.errors import UserError
 
 Request = tuple[str, str | None, dict[str, Any]]  # what messages call it, its source and its canvas
 
@@ -62,7 +62,7 @@ def complete(
 
     Example: `anyorder complete runs/l2r --source "a dog runs" --template "ein ___ rennt"`
     """
-    from anyorder.generate import Writer
+    from anyorder.runs.generate import Writer
 
     canvas = {
         key: value
@@ -102,7 +102,7 @@ def complete(
 
 
 def _requests(path: Path | None) -> Iterator[Request]:
-    from anyorder.reading import read_lines
+    from anyorder.data.reading import read_lines
 
     lines = enumerate(stdin_lines(), start=1) if path is None else read_lines(path)
     for number, line in lines:

@@ -12,13 +12,13 @@ import typer
 from anyorder.cli.output import AS_JSON, print_json, print_line, results, table
 from anyorder.cli.progress import Watcher
 from anyorder.cli.text_scores import evaluate_files, read_text
-from anyorder.config import Splits
-from anyorder.errors import UserError
+from anyorder.ground.config import Splits
+from anyorder.ground.errors import UserError
 
 if TYPE_CHECKING:
-    from anyorder.evaluate import Evaluated
     from anyorder.metrics import Options
-    from anyorder.results import Sweep
+    from anyorder.runs.evaluate import Evaluated
+    from anyorder.runs.results import Sweep
 
 DEFAULT_SPLIT: Splits = "test"
 OF_RUNS, OF_FILES = "For a run", "For files"
@@ -139,8 +139,8 @@ def evaluate(
             as_json=as_json,
         )
         return
-    from anyorder.evaluate import Evaluator, Judging
-    from anyorder.results import forget_decoded
+    from anyorder.runs.evaluate import Evaluator, Judging
+    from anyorder.runs.results import forget_decoded
 
     _refuse(of_files, why=f"is for files, and {run} is given as a run")
     _check_sweep(beam, by=by, all_beams=all_beams, overrides=overrides or [])

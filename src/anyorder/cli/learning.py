@@ -14,12 +14,12 @@ from rich.table import Table
 
 from anyorder.cli.output import AS_JSON, check_folder, print_json, results, table
 from anyorder.cli.progress import Watcher
-from anyorder.config import Recipe, Splits, load_recipe
-from anyorder.errors import UserError
-from anyorder.interruption import INTERRUPTED
+from anyorder.ground.config import Recipe, Splits, load_recipe
+from anyorder.ground.errors import UserError
+from anyorder.ground.interruption import INTERRUPTED
 
 if TYPE_CHECKING:
-    from anyorder.corpus import Corpus, Statistics
+    from anyorder.data.corpus import Corpus, Statistics
 
 RECIPE = Annotated[
     Path, typer.Argument(help="A TOML recipe; `anyorder init` writes one.", show_default=False)
@@ -35,8 +35,8 @@ def prepare(recipe: RECIPE, overrides: OVERRIDES = None, as_json: bool = AS_JSON
 
     Example: `anyorder prepare recipe.toml`
     """
-    from anyorder.corpus import load_split, statistics
-    from anyorder.prepare import prepare as prepare_data
+    from anyorder.data.corpus import load_split, statistics
+    from anyorder.runs.prepare import prepare as prepare_data
 
     settings = load_recipe(recipe, overrides or ())
     with Watcher() as watcher:
@@ -107,7 +107,7 @@ def train(
     if dry_run:
         _forecast(settings, resume=resume, overwrite=overwrite, as_json=as_json)
         return
-    from anyorder.train import train as train_model
+    from anyorder.runs.train import train as train_model
 
     with Watcher() as watcher:
         finished = train_model(settings, listener=watcher, resume=resume, overwrite=overwrite)
@@ -119,7 +119,7 @@ def train(
 
 def _forecast(recipe: Recipe, *, resume: bool, overwrite: bool, as_json: bool) -> None:
     from anyorder.cli.forecast import forecast_json, show_forecast
-    from anyorder.dry_run import dry_run
+    from anyorder.runs.dry_run import dry_run
 
     with Watcher() as watcher:
         forecast = dry_run(recipe, listener=watcher, resume=resume, overwrite=overwrite)
@@ -151,8 +151,8 @@ def search_orders(
 
     On several processes: `torchrun --nproc-per-node 2 -m anyorder search-orders runs/sao`
     """
-    from anyorder.refresh import refresh_orders
-    from anyorder.run_folder import recipe_of_run
+    from anyorder.runs.refresh import refresh_orders
+    from anyorder.runs.run_folder import recipe_of_run
 
     check_folder("--output", output)
     settings = recipe_of_run(run, overrides or ())
@@ -174,7 +174,7 @@ def average(
 
     Example: `anyorder average runs/l2r --last 5`
     """
-    from anyorder.average import save_average
+    from anyorder.runs.average import save_average
 
     named = run if run.name not in ("", "..") else run.resolve()
     folder = output or named.with_name(f"{named.name}-average")
@@ -199,7 +199,7 @@ def export(
 
     Example: `anyorder export runs/l2r my-model`
     """
-    from anyorder.export import export as exported
+    from anyorder.runs.export import export as exported
 
     size = exported(run, folder, precision=precision)
     if as_json:
@@ -215,7 +215,7 @@ def info(run: RUN, as_json: bool = AS_JSON) -> None:
     """
     import torch
 
-    from anyorder.checkpoint import checkpoints, load_trained
+    from anyorder.runs.checkpoint import checkpoints, load_trained
 
     trained = load_trained(run, device=torch.device("cpu"))
     recipe, shape = trained.recipe, trained.model.shape

@@ -15,15 +15,15 @@ import typer
 from anyorder.cli.order_tables import figures_table, first_tokens_table, group_table, meanings, numbered
 from anyorder.cli.output import AS_JSON, check_folder, print_json, results
 from anyorder.cli.progress import Watcher
-from anyorder.config import Recipe, Splits
-from anyorder.errors import UserError
-from anyorder.order_statistics import Compared, compare
+from anyorder.ground.config import Recipe, Splits
+from anyorder.ground.errors import UserError
+from anyorder.ground.order_statistics import Compared, compare
 
 if TYPE_CHECKING:
-    from anyorder.found_orders import FoundOrders, OrderedSentence
-    from anyorder.reading import Files
-    from anyorder.syntax import SpacyParser
-    from anyorder.tokens import Tokenizer
+    from anyorder.data.reading import Files
+    from anyorder.data.syntax import SpacyParser
+    from anyorder.ground.tokens import Tokenizer
+    from anyorder.runs.found_orders import FoundOrders, OrderedSentence
 
 DEFAULT_SPLIT: Splits = "dev"
 DEFAULT_BEAM = 8
@@ -68,11 +68,11 @@ def orders(
 
     Example: `anyorder orders runs/sao --split dev --svg orders.svg`
     """
-    from anyorder.checkpoint import load_trained
-    from anyorder.files import write_file
-    from anyorder.found_orders import search_targets, written_outputs
-    from anyorder.order_plot import plot
-    from anyorder.processes import pick_device
+    from anyorder.ground.files import write_file
+    from anyorder.runs.checkpoint import load_trained
+    from anyorder.runs.found_orders import search_targets, written_outputs
+    from anyorder.runs.processes import pick_device
+    from anyorder.views.order_plot import plot
 
     _refuse_what_does_not_fit(split=split, source=source, target=target, beam=beam, written=written)
     _refuse_tags_that_do_not_fit(parser=parser, conllu=conllu, written=written)
@@ -148,8 +148,8 @@ def _refuse_tags_that_do_not_fit(*, parser: str | None, conllu: Path | None, wri
 
 
 def _files(recipe: Recipe, *, split: Splits | None, source: Path | None, target: Path | None) -> Files:
-    from anyorder.found_orders import files_of_pairs
-    from anyorder.reading import split_files
+    from anyorder.data.reading import split_files
+    from anyorder.runs.found_orders import files_of_pairs
 
     if source is not None and target is not None:
         return files_of_pairs(source=source, target=target)
@@ -161,7 +161,7 @@ def _named(split: Splits | None, target: Path | None) -> str:
 
 
 def _tagger(parser: str | None) -> SpacyParser | None:
-    from anyorder.syntax import SpacyParser
+    from anyorder.data.syntax import SpacyParser
 
     if parser is None:
         return None
@@ -178,7 +178,7 @@ def _tags(
     tokenizer: Tokenizer,
 ) -> list[list[str]] | None:
     """The part of speech of each word, if there is something that tells it."""
-    from anyorder.syntax import ConlluFile
+    from anyorder.data.syntax import ConlluFile
 
     if conllu is not None:
         trees = ConlluFile(conllu, normalise=tokenizer.normalised)
@@ -191,8 +191,8 @@ def _tags(
 def _counted(
     sentences: Sequence[OrderedSentence], recipe: Recipe, *, progress: Callable[[int, int], None]
 ) -> _Counted:
-    from anyorder.found_orders import training_counts
-    from anyorder.orders import count_words
+    from anyorder.data.orders import count_words
+    from anyorder.runs.found_orders import training_counts
 
     in_training = training_counts(recipe, progress=progress)
     if in_training is not None:
@@ -204,7 +204,7 @@ def _counted(
 def _study(
     found: FoundOrders, *, tags: Sequence[Sequence[str]] | None, counted: _Counted, title: str
 ) -> _Study:
-    from anyorder.found_orders import frequency_labels
+    from anyorder.runs.found_orders import frequency_labels
 
     labels = {}
     if tags is not None:

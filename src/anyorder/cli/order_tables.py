@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from anyorder.cli.output import table
-from anyorder.order_statistics import Compared, Figures, OrderStatistics
+from anyorder.ground.order_statistics import Compared, Figures, OrderStatistics
 
 if TYPE_CHECKING:
-    from anyorder.found_orders import OrderedSentence
+    from anyorder.runs.found_orders import OrderedSentence
 
 FIRST_TOKENS = 8  # shown
 COLUMNS = ("found", "left to right", "by chance")

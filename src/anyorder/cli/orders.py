@@ -12,12 +12,12 @@ from rich.text import Text
 
 from anyorder.cli.input import stdin_lines
 from anyorder.cli.output import AS_JSON, SVG, check_folder, print_json, results, write_svg
-from anyorder.config import Order
-from anyorder.errors import UserError
+from anyorder.ground.config import Order
+from anyorder.ground.errors import UserError
 
 if TYPE_CHECKING:
-    from anyorder.relations_picture import Relations
-    from anyorder.replay import Step
+    from anyorder.ground.replay import Step
+    from anyorder.views.relations_picture import Relations
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ def order(
     """
     import numpy as np
 
-    from anyorder.orders import Line, prepare_order
-    from anyorder.relations_picture import relations_of
-    from anyorder.replay import steps
+    from anyorder.data.orders import Line, prepare_order
+    from anyorder.ground.replay import steps
+    from anyorder.views.relations_picture import relations_of
 
     check_folder("--svg", svg)
     section = order_section(name, parser=parser, order_file=order_file)
@@ -82,7 +82,7 @@ def order(
 
 def order_section(name: str, *, parser: str | None, order_file: Path | None) -> Order:
     """The [order] that a command's flags stand for; its lines are the split `test`."""
-    from anyorder.orders import order_rule
+    from anyorder.data.orders import order_rule
 
     needs = order_rule(name).needs
     if needs == "file" and order_file is None:
@@ -102,8 +102,8 @@ def order_section(name: str, *, parser: str | None, order_file: Path | None) -> 
 
 def _common(name: str, corpus: Path | None) -> frozenset[str] | None:
     """The corpus's frequent words, if the order goes by them."""
-    from anyorder.orders import common_words, count_words, order_rule
-    from anyorder.reading import read_lines
+    from anyorder.data.orders import common_words, count_words, order_rule
+    from anyorder.data.reading import read_lines
 
     if order_rule(name).needs != "counts":
         return None
@@ -121,8 +121,8 @@ def _sentences(text: list[str] | None) -> Iterator[list[str]]:
 
 
 def _show(name: str, one: _Shown, *, as_json: bool) -> None:
-    from anyorder.relations_picture import draw_relations
-    from anyorder.trace import draw
+    from anyorder.views.relations_picture import draw_relations
+    from anyorder.views.trace import draw
 
     if as_json:
         told = {"order": name, "slots": one.slots, "words": [step.token for step in one.history]}
@@ -134,8 +134,8 @@ def _show(name: str, one: _Shown, *, as_json: bool) -> None:
 
 
 def _draw(path: Path, first: _Shown | None) -> None:
-    from anyorder.files import write_file
-    from anyorder.relations_picture import relations_svg
+    from anyorder.ground.files import write_file
+    from anyorder.views.relations_picture import relations_svg
 
     if first is not None and first.relations is not None:
         write_file(path, relations_svg(first.relations, title=first.title).encode())

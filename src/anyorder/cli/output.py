@@ -13,11 +13,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from anyorder.errors import UserError
+from anyorder.ground.errors import UserError
 
 if TYPE_CHECKING:
-    from anyorder.generate import Output
-    from anyorder.replay import Step
+    from anyorder.ground.replay import Step
+    from anyorder.runs.generate import Output
 
 results = Console(highlight=False, soft_wrap=False)
 remarks = Console(stderr=True, highlight=False)
@@ -43,7 +43,7 @@ def show_outputs(source: str | None, outputs: Sequence[Output], *, as_json: bool
     if as_json:
         print_json({"source": source, "hypotheses": [asdict(output) for output in outputs]})
     elif trace and outputs:
-        from anyorder.trace import draw
+        from anyorder.views.trace import draw
 
         for output in outputs:
             results.print(draw(output.steps, f"{output.text}  ({output.score:.3f})"))
@@ -61,8 +61,8 @@ def check_folder(flag: str, path: Path | None) -> None:
 
 def write_svg(path: Path, steps: Sequence[Step]) -> None:
     """A moving picture of how a sentence was written."""
-    from anyorder.files import write_file
-    from anyorder.svg import svg
+    from anyorder.ground.files import write_file
+    from anyorder.views.svg import svg
 
     if not steps:
         raise UserError(f"--svg {path}: no sentence with words was written, so there is nothing to draw")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anyorder.cli.output import print_json, print_line, results, table
-from anyorder.errors import UserError
+from anyorder.ground.errors import UserError
 
 if TYPE_CHECKING:
     from anyorder.metrics import Metric, Options, Result
@@ -51,7 +51,7 @@ def evaluate_files(
 
 def read_text(path: Path) -> list[str]:
     """Lines of a file that must have some."""
-    from anyorder.reading import read_lines
+    from anyorder.data.reading import read_lines
 
     lines = [text for _, text in read_lines(path)]
     if not lines:

@@ -25,13 +25,13 @@ from anyorder.cli.output import (
     table,
     write_svg,
 )
-from anyorder.config import Decode
-from anyorder.errors import UserError
+from anyorder.ground.config import Decode
+from anyorder.ground.errors import UserError
 
 if TYPE_CHECKING:
-    from anyorder.generate import Output, Source, Writer
-    from anyorder.replay import Step
-    from anyorder.scoring import Marginal, Score
+    from anyorder.ground.replay import Step
+    from anyorder.runs.generate import Output, Source, Writer
+    from anyorder.search.scoring import Marginal, Score
 
 RUN = Annotated[str, typer.Argument(help="Folder of a trained model.", show_default=False)]
 DEVICE = typer.Option(None, "--device", help="auto, cpu, cuda, ...")
@@ -86,7 +86,7 @@ def generate(
 
     Example: `anyorder generate runs/captions photo.jpg`
     """
-    from anyorder.generate import Writer
+    from anyorder.runs.generate import Writer
 
     check_folder("--svg", svg)
     writer = Writer.load(run, device=device, precision=precision)
@@ -143,9 +143,9 @@ def _chunks(inputs: list[Path] | None, *, at_once: int) -> Iterator[list[Source]
 
 
 def _from_files(inputs: list[Path]) -> Iterator[Source]:
-    from anyorder.grids import SUFFIXES
-    from anyorder.photos import is_photo
-    from anyorder.reading import File, open_features, read_lines
+    from anyorder.data.grids import SUFFIXES
+    from anyorder.data.photos import is_photo
+    from anyorder.data.reading import File, open_features, read_lines
 
     for path in inputs:
         if is_photo(path):
@@ -218,8 +218,8 @@ def score(
 
     Example: `anyorder score runs/l2r --source dev.en --target dev.de --order l2r`
     """
-    from anyorder.generate import Writer
-    from anyorder.reading import read_lines
+    from anyorder.data.reading import read_lines
+    from anyorder.runs.generate import Writer
 
     _check_flags(order, order_file=order_file, samples=samples)
     writer = Writer.load(run, device=device)
@@ -252,7 +252,7 @@ def _check_flags(order: str, *, order_file: Path | None, samples: int | None) ->
 
 
 def _figures(one: Score | Marginal) -> list[str]:
-    from anyorder.scoring import Score
+    from anyorder.search.scoring import Score
 
     if isinstance(one, Score):
         return [f"{figure:.4f}" for figure in (one.score, one.word_score, one.gap_score)]
@@ -272,7 +272,7 @@ def _show_sums(scores: Sequence[Score] | Sequence[Marginal], *, as_json: bool) -
 
 def _sums(scores: Sequence[Score] | Sequence[Marginal]) -> dict[str, float]:
     """Over all pairs; a step is a token or the end of a target."""
-    from anyorder.scoring import Marginal
+    from anyorder.search.scoring import Marginal
 
     marginals = [one for one in scores if isinstance(one, Marginal)]
     in_one_order = [one.best if isinstance(one, Marginal) else one for one in scores]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from anyorder.config import Side
-from anyorder.errors import UserError
+from anyorder.ground.config import Side
+from anyorder.ground.errors import UserError
 from anyorder.metrics.cider import cider_metric
 from anyorder.metrics.exact import exact, exact_match, python_tokens
 from anyorder.metrics.meteor import Meteor

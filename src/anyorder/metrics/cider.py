@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
-from anyorder.errors import UserError
+from anyorder.ground.errors import UserError
 from anyorder.metrics.java import find_jar, run_java
 from anyorder.metrics.metric import Mean, Metric, Options, References, case_of
 from anyorder.metrics.sacre import word_splitter

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from anyorder.errors import UserError
+from anyorder.ground.errors import UserError
 
 
 def find_jar(*parts: str, needed_by: str) -> Path:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from anyorder.errors import UserError
+from anyorder.ground.errors import UserError
 from anyorder.metrics.java import find_jar, run_java
 from anyorder.metrics.metric import Metric, Numbers, Options, References
 from anyorder.metrics.sacre import word_splitter

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from anyorder.errors import UserError
+from anyorder.ground.errors import UserError
 from anyorder.metrics.metric import Mean, Metric, Options, References, case_of
 from anyorder.metrics.sacre import word_splitter
 

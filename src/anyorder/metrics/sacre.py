@@ -9,7 +9,7 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric as SacreMetric
 
-from anyorder.errors import UserError
+from anyorder.ground.errors import UserError
 from anyorder.metrics.metric import Metric, Numbers, Options, References
 
 # By TER, which would otherwise take a sentence without spaces for a single word.

@@ -1,0 +1,345 @@
+"""A split as memory-mapped arrays of tokens, made once and then kept in the cache."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anyorder.data import cache, reading
+from anyorder.data.orders import common_words
+from anyorder.data.reading import Fault, Features, File, Files, Pair
+from anyorder.ground.config import Recipe, Splits
+from anyorder.ground.errors import UserError
+from anyorder.ground.files import published, write_array
+from anyorder.ground.paired import PairEncoder, SourceTokens
+from anyorder.ground.tokens import UNK, SideName, Tokenizer, Tokens
+
+Progress = Callable[[int, int], None]  # lines done, lines in all
+
+_CHUNK = 4096  # lines tokenised at once
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Many sequences in one array: sequence i is values[offsets[i] : offsets[i + 1]]."""
+
+    values: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> npt.NDArray[np.int32]:
+        if not 0 <= index < len(self):
+            raise IndexError(f"{index} of {len(self)} sequences")
+        return self.values[self.offsets[index] : self.offsets[index + 1]]
+
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Number of values in each sequence."""
+        return np.diff(self.offsets)
+
+    def first(self, number: int) -> Ragged:
+        """Only so many of the sequences."""
+        return replace(self, offsets=self.offsets[: number + 1])
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One tokenised split, without boundary tokens."""
+
+    key: str  # of its content; what is derived from the corpus can be kept under it
+    folder: Path
+    source: Ragged | Features
+    target: Ragged
+    pieces: Ragged  # tokens of each word of each target
+    lines: npt.NDArray[np.int64]  # of each pair in its file, from 1
+    skipped: dict[str, int]  # reason → pairs left out for it
+    common_words: frozenset[str]  # the frequent half of the targets' running words
+    own_words: list[list[str]]  # of each source, what the vocabulary lacks but may be copied; none: empty
+
+    def own(self, index: int) -> Sequence[str]:
+        """What the ids beyond the vocabulary mean beside this source."""
+        return self.own_words[index] if self.own_words else ()
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def first(self, pairs: int) -> Corpus:
+        """Only so many of its pairs."""
+        return replace(
+            self,
+            source=self.source.first(pairs),
+            target=self.target.first(pairs),
+            pieces=self.pieces.first(pairs),
+            lines=self.lines[:pairs],
+        )
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """A split in numbers; lengths are in tokens, or in vectors for image features."""
+
+    pairs: int
+    skipped: int
+    vocabulary: int
+    target_vocabulary: int
+    mean_source: float
+    mean_target: float
+    longest_target: int
+    unknown_source: float  # share of <unk> among the tokens
+    unknown_target: float
+
+
+def train_tokenizer(recipe: Recipe, *, progress: Progress | None = None) -> Tokenizer:
+    """Learn the vocabulary of the recipe's training text, or fetch it from the cache."""
+    files = reading.split_files(recipe, "train")
+    texts = reading.texts_of(files)
+    settings: dict[str, object] = {"train_lines": recipe.data.train_lines}
+    folder = cache.entry(recipe, "tokenizers", files=texts, settings=settings)
+    if not folder.exists():
+        tokenizer = _learn(recipe, files, progress=progress)
+        with published(folder, key=cache.KEY) as unfinished:
+            tokenizer.save(unfinished)
+            _save_json(unfinished, "target_size", tokenizer.target_size)
+    return Tokenizer.load(folder, recipe.text, _load_json(folder, "target_size"))
+
+
+def load_split(
+    recipe: Recipe, split: Splits, tokenizer: Tokenizer, *, progress: Progress | None = None
+) -> Corpus:
+    """Tokenise a split, or open what the cache has of it.
+
+    Empty, over-long and unreadable lines of train and dev are refused or skipped as data.bad_lines says.
+    The test split is kept whole, because scores are over all of its lines.
+    """
+    files = reading.split_files(recipe, split)
+    settings: dict[str, object] = {
+        "tokenizer": tokenizer.to_json(),
+        "target_size": tokenizer.target_size,
+        "max_length": recipe.data.max_length,
+        "bad_lines": recipe.data.bad_lines,
+        "keep_all": split == "test",
+        "copying": recipe.model.copying,
+        "train_lines": recipe.data.train_lines if split == "train" else 0,
+    }
+    folder = cache.entry(recipe, "corpora", files=files, settings=settings)
+    if not folder.exists():
+        tokenised = _tokenise(recipe, split, files, tokenizer, progress=progress)
+        with published(folder, key=cache.KEY) as unfinished:
+            tokenised.save(unfinished)
+    return _open_corpus(folder, features=files.get("features"))
+
+
+def statistics(corpus: Corpus, tokenizer: Tokenizer) -> Statistics:
+    """Count what the paper's table of datasets counts, and what was lost on the way."""
+    source, target = corpus.source, corpus.target
+    return Statistics(
+        pairs=len(corpus),
+        skipped=sum(corpus.skipped.values()),
+        vocabulary=tokenizer.size,
+        target_vocabulary=tokenizer.target_size,
+        mean_source=float(source.lengths().mean()),
+        mean_target=float(target.lengths().mean()),
+        longest_target=int(target.lengths().max()),
+        unknown_source=_unknown_share(source) if isinstance(source, Ragged) else 0.0,
+        unknown_target=_unknown_share(target),
+    )
+
+
+def _unknown_share(sequences: Ragged) -> float:
+    return float(np.count_nonzero(sequences.values == UNK) / max(1, len(sequences.values)))
+
+
+# Tokenising
+
+
+def _learn(recipe: Recipe, files: Files, *, progress: Progress | None) -> Tokenizer:
+    lines = lines_to_read(recipe, "train", files)
+    total = 2 * lines  # every pair is read for its source and again for its target
+    reads = count(start=1)
+
+    def pairs() -> Iterator[Pair]:
+        for entry in islice(reading.read_pairs(files), lines):
+            done = next(reads)
+            if progress is not None and (done % _CHUNK == 0 or done == total):
+                progress(done, total)
+            if isinstance(entry, Pair):
+                yield entry
+            elif recipe.data.bad_lines == "refuse":
+                raise entry.refusal()
+
+    return Tokenizer.train(
+        recipe.text,
+        sources=(pair.source for pair in pairs() if pair.source is not None),
+        targets=(pair.target for pair in pairs()),
+    )
+
+
+def lines_to_read(recipe: Recipe, split: Splits, files: Files) -> int:
+    """All lines of a split, but for a recipe that reads only the beginning of train."""
+    lines = reading.count_pairs(files)
+    return min(lines, recipe.data.train_lines or lines) if split == "train" else lines
+
+
+class _Growing:
+    """A ragged array while its sequences come in; a compact list of lists."""
+
+    def __init__(self) -> None:
+        self._values = array("i")
+        self._offsets = array("q", [0])
+
+    def append(self, sequence: list[int]) -> None:
+        self._values.extend(sequence)
+        self._offsets.append(len(self._values))
+
+    def save(self, folder: Path, name: str) -> None:
+        _save_array(folder, f"{name}.values", np.asarray(self._values, dtype=np.int32))
+        _save_array(folder, f"{name}.offsets", np.asarray(self._offsets, dtype=np.int64))
+
+
+class _Tokenised:
+    """A split while its pairs come in: what is kept, and what isn't."""
+
+    def __init__(self) -> None:
+        self.source, self.target, self.pieces = _Growing(), _Growing(), _Growing()
+        self.own_words: list[tuple[str, ...]] = []
+        self.lines = array("q")
+        self.rows = array("q")  # of images in the features
+        self.target_words: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
+        self.first_fault: Fault | None = None
+
+    def keep(self, pair: Pair, source: SourceTokens | None, target: Tokens) -> None:
+        if pair.row is not None:
+            self.rows.append(pair.row)
+        self.source.append([] if source is None else source.ids)
+        self.own_words.append(() if source is None else source.own)
+        self.target.append(target.ids)
+        self.pieces.append(target.pieces)
+        self.target_words.update(target.words)
+        self.lines.append(pair.line)
+
+    def skip(self, fault: Fault) -> None:
+        self.first_fault = self.first_fault or fault
+        self.skipped[fault.reason] += 1
+
+    def save(self, folder: Path) -> None:
+        self.source.save(folder, "source")
+        self.target.save(folder, "target")
+        self.pieces.save(folder, "pieces")
+        _save_array(folder, "lines", np.asarray(self.lines, dtype=np.int64))
+        _save_array(folder, "rows", np.asarray(self.rows, dtype=np.int64))
+        _save_json(folder, "skipped", self.skipped)
+        _save_json(folder, "own_words", self.own_words if any(self.own_words) else [])
+        _save_json(folder, "common_words", sorted(common_words(self.target_words)))
+
+
+def _tokenise(
+    recipe: Recipe, split: Splits, files: Files, tokenizer: Tokenizer, *, progress: Progress | None
+) -> _Tokenised:
+    total = lines_to_read(recipe, split, files)
+    if "features" in files:
+        reading.check_features(files["features"])
+    limit = None if split == "test" else recipe.data.max_length
+    encoder = PairEncoder(tokenizer, copying=recipe.model.copying)
+    tokenised = _Tokenised()
+    done = 0
+    for chunk in reading.in_chunks(islice(reading.read_pairs(files), total), size=_CHUNK):
+        _tokenise_chunk(chunk, files, encoder, limit=limit, into=tokenised)
+        done += len(chunk)
+        if progress is not None:
+            progress(done, total)
+    fault = tokenised.first_fault
+    if fault is not None and split == "test":
+        raise UserError(f"{fault}; a test line can't be left out")
+    if fault is not None and recipe.data.bad_lines == "refuse":
+        raise fault.refusal(more=tokenised.skipped.total() - 1)
+    if not tokenised.lines:
+        raise UserError(f"data.{split}: none of its {total} lines can be used")
+    return tokenised
+
+
+def _tokenise_chunk(
+    chunk: list[Pair | Fault], files: Files, encoder: PairEncoder, *, limit: int | None, into: _Tokenised
+) -> None:
+    """Keep a chunk's pairs or skip them; without a limit, empty and long lines are kept as well."""
+    pairs = [entry for entry in chunk if isinstance(entry, Pair)]
+    texts = iter(encoder.sources([pair.source for pair in pairs if pair.source is not None]))
+    sources = [None if pair.source is None else next(texts) for pair in pairs]
+    targets = encoder.targets([pair.target for pair in pairs], sources)
+    encoded = zip(sources, targets, strict=True)
+    for entry in chunk:
+        if isinstance(entry, Fault):
+            into.skip(entry)
+            continue
+        source, target = next(encoded)
+        fault = None if limit is None else _length_fault(entry.line, source, target, files, limit=limit)
+        if fault is None:
+            into.keep(entry, source, target)
+        else:
+            into.skip(fault)
+
+
+def _length_fault(
+    line: int, source: SourceTokens | None, target: Tokens, files: Files, *, limit: int
+) -> Fault | None:
+    """What is wrong with a pair's lengths, if anything."""
+    sides: list[tuple[SideName, SourceTokens | Tokens | None]] = [("source", source), ("target", target)]
+    for side, tokens in sides:
+        if tokens is not None and not tokens.ids:
+            return reading.side_fault(files, side, line=line, reason="empty line")
+        if tokens is not None and len(tokens.ids) > limit:
+            detail = f"{len(tokens.ids)} tokens, data.max_length = {limit}"
+            return reading.side_fault(files, side, line=line, reason="over-long line", detail=detail)
+    return None
+
+
+# Folders of the cache
+
+
+def _save_array(folder: Path, name: str, values: npt.NDArray[Any]) -> None:
+    with (folder / f"{name}.npy").open("wb") as file:
+        write_array(file, values)
+
+
+def _save_json(folder: Path, name: str, value: object) -> None:
+    (folder / f"{name}.json").write_text(json.dumps(value))
+
+
+def _open_corpus(folder: Path, *, features: File | None) -> Corpus:
+    return Corpus(
+        key=folder.name,
+        folder=folder,
+        source=(
+            _open_ragged(folder, "source")
+            if features is None
+            else Features(grid=reading.open_features(features), rows=_mapped(folder, "rows"))
+        ),
+        target=_open_ragged(folder, "target"),
+        pieces=_open_ragged(folder, "pieces"),
+        lines=_mapped(folder, "lines"),
+        skipped=_load_json(folder, "skipped"),
+        common_words=frozenset(_load_json(folder, "common_words")),
+        own_words=_load_json(folder, "own_words"),
+    )
+
+
+def _open_ragged(folder: Path, name: str) -> Ragged:
+    return Ragged(values=_mapped(folder, f"{name}.values"), offsets=_mapped(folder, f"{name}.offsets"))
+
+
+def _mapped(folder: Path, name: str) -> npt.NDArray[Any]:
+    return np.load(folder / f"{name}.npy", mmap_mode="r")
+
+
+def _load_json(folder: Path, name: str) -> Any:  # noqa: ANN401 (whatever was saved)
+    return json.loads((folder / f"{name}.json").read_text())

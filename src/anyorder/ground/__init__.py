@@ -1,0 +1,1 @@
+"""What everything stands on: text and tokens, insertions, settings, files, errors."""

@@ -1,0 +1,82 @@
+"""Files and folders that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anyorder.ground.errors import UserError
+
+
+def make_folder(path: Path) -> None:
+    """With those around it; it may be there already."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{path}: can't be made a folder: {error.strerror}") from None
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Replace a file at once: it is never seen half-written."""
+    with published_file(path) as file:
+        file.write(content)
+
+
+def write_array(file: IO[bytes], values: NDArray[Any]) -> None:
+    """In the format of .npy; np.save wouldn't notice that an array's last bytes find no room on the disk."""
+    values = np.ascontiguousarray(values)
+    np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
+    file.write(values.data)
+
+
+@contextmanager
+def published_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to fill, which takes its real name, another's place if need be, only when it is complete."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with unfinished.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError as error:
+        raise UserError(f"{path}: can't be written: {error.strerror}") from error
+    finally:
+        with suppress(OSError):  # it is gone where all went well, and was never there without a folder
+            unfinished.unlink()
+
+
+@contextmanager
+def published(folder: Path, *, key: str) -> Iterator[Path]:
+    """A folder to fill, which takes its real name only when it is complete.
+
+    Where another process was faster its folder stands, so equal names must mean equal content.
+    key: what the recipe calls the place, for complaints.
+    """
+    unfinished = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
+        yield unfinished
+        _rename(unfinished, folder)
+    except OSError as error:
+        raise UserError(f"{folder}: can't be written: {error.strerror} ({key})") from error
+    finally:
+        if unfinished is not None:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _rename(unfinished: Path, folder: Path) -> None:
+    try:
+        unfinished.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise

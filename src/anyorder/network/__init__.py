@@ -1,0 +1,1 @@
+"""Tensors in, tensors out: the models and their losses."""

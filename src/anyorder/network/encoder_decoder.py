@@ -1,0 +1,173 @@
+"""What all models share: embeddings, an encoder of the source, a stack of decoder layers.
+
+How a decoder looks at what is written, and what is predicted from it, is each model's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from anyorder.ground import config
+from anyorder.ground.tokens import OWN_KINDS, PAD
+from anyorder.network.layers import DecoderLayer, Dropout, EncoderLayer, Relations, SourceKeys
+
+# B sources, S source vectors, H required tokens, D width
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the data decides about a model: its size, and what it reads."""
+
+    vocabulary: int  # ids of source and target
+    target_vocabulary: int  # the first of them, which targets use
+    features: int = 0  # width of the source's feature vectors; 0: sources are tokens
+    extractor: str | None = None  # what made them of photos, if that is known: so photos can be read too
+
+
+@dataclass(frozen=True)
+class Memory:
+    """An encoded source."""
+
+    states: Tensor  # (B, S, D)
+    mask: Tensor  # (B, S), bool: real, not padding
+    words: Tensor | None = None  # (B, S), token ids; None for feature vectors
+
+
+class EncoderDecoder(nn.Module):
+    """A Transformer without heads.
+
+    kinds: of relations between written tokens that the decoder's self-attention tells apart; 0: none.
+    reads_required: the encoder can be told of words that must appear in the target. A model that adds its
+    heads ends with `self.apply(initialise)`.
+    """
+
+    def __init__(
+        self, settings: config.Model, shape: Shape, *, kinds: int, reads_required: bool = False
+    ) -> None:
+        super().__init__()
+        self.settings = settings
+        self.shape = shape
+        width = settings.width
+        # A target that copies may have any word of its source, and names for those that nobody knows.
+        readable = shape.vocabulary + OWN_KINDS if settings.copying else shape.vocabulary
+        target_reads_all = settings.copying or (settings.share == "all" and not shape.features)
+        self.embed_target = _embedding(readable if target_reads_all else shape.target_vocabulary, width)
+        self.embed_source: nn.Module
+        if shape.features:
+            self.embed_source = nn.Linear(shape.features, width)
+        elif settings.share == "all":
+            self.embed_source = self.embed_target
+        else:
+            self.embed_source = _embedding(readable, width)
+        self.embed_output = (
+            _embedding(shape.target_vocabulary, width) if settings.share == "none" else self.embed_target
+        )
+        self.required_mark = nn.Parameter(torch.zeros(width)) if reads_required else None
+        distances = 2 * settings.clip + 1 if settings.encoder_positions == "relative" else 0
+        sizes = {"width": width, "hidden": settings.hidden, "heads": settings.heads}
+        self.encoder = nn.ModuleList(
+            EncoderLayer(**sizes, kinds=distances, dropout=settings.dropout)
+            for _ in range(settings.encoder_layers)
+        )
+        self.encoder_norm = nn.LayerNorm(width)
+        self.decoder = nn.ModuleList(
+            DecoderLayer(**sizes, kinds=kinds, dropout=settings.dropout)
+            for _ in range(settings.decoder_layers)
+        )
+        self.decoder_norm = nn.LayerNorm(width)
+        self.dropout = Dropout(settings.dropout)
+
+    # --- source ---
+
+    def encode(self, source: Tensor, mask: Tensor, required: Tensor | None = None) -> Memory:
+        """source: (B, S), token ids, or (B, S, features); mask: (B, S), bool, True where real.
+
+        required: (B, H), words that the target must have, PAD where there are fewer; they follow the source.
+        """
+        if self.shape.features:
+            states = self.embed_source(source)
+        else:
+            states = self._embedded(self.embed_source, source) * math.sqrt(self.settings.width)
+        states = self._with_positions(states)
+        words = None if self.shape.features else source
+        told = 0
+        if self.required_mark is not None and required is not None and required.shape[1]:
+            told = required.shape[1]
+            states = torch.cat([states, self._embed_required(required)], dim=1)
+            mask = torch.cat([mask, required != PAD], dim=1)
+            words = None if words is None else torch.cat([words, required], dim=1)
+        distances = None
+        if self.settings.encoder_positions == "relative":
+            distances = Relations.distances(
+                source.shape[1], told, clip=self.settings.clip, device=source.device, dtype=states.dtype
+            )
+        states = self.dropout(states)
+        blocked = ~mask[:, None, None, :]
+        for layer in self.encoder:
+            states = layer(states, relations=distances, blocked=blocked)
+        return Memory(states=self.encoder_norm(states), mask=mask, words=words)
+
+    def _embed_required(self, required: Tensor) -> Tensor:
+        """required: (B, H); returns (B, H, D), told apart from the source by a mark."""
+        assert self.required_mark is not None
+        return self._with_positions(self.scaled_embedding(required) + self.required_mark)
+
+    def _with_positions(self, states: Tensor) -> Tensor:
+        """states: (B, S, D)."""
+        if self.settings.encoder_positions != "sinusoidal":
+            return states
+        return states + sinusoids(states.shape[1], self.settings.width).to(states)
+
+    def source_keys(self, memory: Memory) -> list[SourceKeys]:
+        """What each decoder layer attends to, computed once a source."""
+        real = memory.mask[:, None, None, :]
+        padding = torch.zeros_like(real, dtype=memory.states.dtype).masked_fill(~real, float("-inf"))
+        layers = cast("Sequence[DecoderLayer]", self.decoder)
+        pairs = (layer.cross.keys_values(memory.states) for layer in layers)
+        return [SourceKeys(key, value, padding) for key, value in pairs]
+
+    # --- words in and out ---
+
+    @property
+    def output_embedding(self) -> Tensor:
+        """Of what a target may have: a shared embedding holds words of the source too."""
+        return self.embed_output.weight[: self.shape.target_vocabulary]
+
+    def scaled_embedding(self, words: Tensor) -> Tensor:
+        """Target words as the decoder reads them. words: (...); returns (..., D)."""
+        return self._embedded(self.embed_target, words) * math.sqrt(self.settings.width)
+
+    def _embedded(self, embed: nn.Module, words: Tensor) -> Tensor:
+        """Embed ids; of a source's own words, the last kind stands for all that are beyond it."""
+        last = self.shape.vocabulary + OWN_KINDS - 1
+        embedded: Tensor = embed(words.clamp(max=last) if self.settings.copying else words)
+        return embedded
+
+
+def sinusoids(length: int, width: int) -> Tensor:
+    """Absolute positions as sines and cosines of falling frequency, (length, width)."""
+    place = torch.arange(length, dtype=torch.float32)[:, None]
+    frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float32) * (-math.log(10_000.0) / width))
+    return torch.stack([(place * frequency).sin(), (place * frequency).cos()], dim=2).flatten(1)
+
+
+def _embedding(size: int, width: int) -> nn.Embedding:
+    return nn.Embedding(size, width, padding_idx=PAD)
+
+
+def initialise(module: nn.Module) -> None:
+    """How every weight begins."""
+    if isinstance(module, nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.Embedding):
+        nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        with torch.no_grad():
+            module.weight[PAD].zero_()

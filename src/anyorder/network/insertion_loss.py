@@ -1,0 +1,129 @@
+"""What an Insertion Transformer learns: from a part of a target, the words that its gaps still miss.
+
+A target's canvas holds some of its tokens, drawn by chance: first how many, then which. Each gap between them
+lacks a span of the target, maybe an empty one, and there is no one right word for it: all of the span count
+alike (uniform), or the more the nearer they are to its middle (binary), which makes for a balanced tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anyorder.data.batch import Batch
+from anyorder.ground import config
+from anyorder.ground.tokens import BOS, EOS, PAD
+from anyorder.network.insertion_model import FIRST_WORD, FULL, InsertionTransformer
+from anyorder.network.loss import Loss
+
+# B batch, T tokens of the longest target, n tokens of the longest canvas, G = n - 1 gaps
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """Parts of targets, and where the other tokens belong."""
+
+    words: Tensor  # (B, n), as they are read, boundaries included
+    lengths: Tensor  # (B,), boundaries included
+    missing: Tensor  # (B, T), bool: real tokens of the target that are not there
+    gap: Tensor  # (B, T), the gap that a missing token belongs in; anything for the others
+
+    @property
+    def gaps(self) -> Tensor:
+        """Which gaps there are, (B, G), bool."""
+        return torch.arange(self.words.shape[1] - 1, device=self.words.device) < self.lengths[:, None] - 1
+
+    def by_gap(self, values: Tensor) -> Tensor:
+        """Values of missing tokens, summed over each gap's. values: (B, T); returns (B, G)."""
+        sums = values.new_zeros(len(values), self.words.shape[1] - 1)
+        return sums.scatter_add(1, self.gap, values * self.missing)
+
+    def of_gap(self, values: Tensor) -> Tensor:
+        """Each missing token its gap's value. values: (B, G); returns (B, T)."""
+        return values.gather(1, self.gap)
+
+
+def insertion_loss(model: InsertionTransformer, batch: Batch, *, label_smoothing: float = 0.0) -> Loss:
+    """The loss of one canvas a target, which torch's own generator draws, as it draws dropout."""
+    canvas = draw_canvas(batch.targets, batch.lengths)
+    return canvas_loss(model, batch, canvas, label_smoothing=label_smoothing)
+
+
+def canvas_loss(
+    model: InsertionTransformer, batch: Batch, canvas: Canvas, *, label_smoothing: float = 0.0
+) -> Loss:
+    """The mean over a canvas's gaps, times the T + 1 sizes that a canvas may have.
+
+    So on average over canvases it is a sum over all steps of a target, as other models' losses are.
+    """
+    sources = model.source_keys(model.encode(batch.source, batch.source_mask))
+    found = model.insertions(sources, canvas.words, canvas.lengths)
+    share = _gap_shares(canvas, model.insertion) * (batch.weights * (batch.lengths + 1))[:, None]  # (B, G)
+    full = share * (canvas.by_gap(torch.ones_like(batch.targets)) == 0)
+    of_words = word_weights(canvas, model.insertion) * canvas.of_gap(share)  # (B, T)
+
+    words = (batch.targets - FIRST_WORD).clamp(min=0)
+    word = -(of_words * found.words_in(canvas.gap, words)).sum()
+    word = word - (full * (found.logits[..., FULL] - found.normaliser)).sum()
+    uniform = -(share * (found.logits.mean(dim=-1) - found.normaliser)).sum()
+    gap = -(share * found.gap.masked_fill(~canvas.gaps, 0.0)).sum()
+    return Loss(
+        objective=(1 - label_smoothing) * word + label_smoothing * uniform + gap,
+        word=word.detach(),
+        gap=gap.detach(),
+        words=float(share.sum()),
+        gaps=float(share.sum()),
+    )
+
+
+def _gap_shares(canvas: Canvas, insertion: config.Insertion) -> Tensor:
+    """How much each gap counts; those of a canvas sum to one. Returns (B, G)."""
+    counted = canvas.gaps
+    if insertion.termination == "sequence":
+        # An empty gap says something only where all are: then the sentence is finished.
+        lacking = canvas.by_gap(torch.ones_like(canvas.gap)) > 0
+        counted = counted & (lacking | ~lacking.any(dim=1, keepdim=True))
+    return counted / counted.sum(dim=1, keepdim=True)
+
+
+def word_weights(canvas: Canvas, insertion: config.Insertion) -> Tensor:
+    """How much each missing token counts in its gap, where they sum to one; (B, T), 0 for the others."""
+    slots = torch.arange(canvas.gap.shape[1], device=canvas.gap.device, dtype=torch.float32)
+    slots = slots.expand(canvas.gap.shape)
+    size = canvas.by_gap(torch.ones_like(slots)).clamp(min=1)
+    if insertion.loss == "uniform":
+        return canvas.of_gap(1 / size) * canvas.missing
+    middle = canvas.by_gap(slots) / size
+    # The nearest counts as at distance 0, so that no temperature is too low to divide by.
+    nearest = torch.where(size % 2 == 0, 0.5, 0.0)
+    distance = (slots - canvas.of_gap(middle)).abs() - canvas.of_gap(nearest)
+    weight = (-distance / insertion.temperature).exp() * canvas.missing
+    return weight / canvas.of_gap(canvas.by_gap(weight)).where(canvas.missing, 1.0)
+
+
+def draw_canvas(targets: Tensor, lengths: Tensor, *, generator: torch.Generator | None = None) -> Canvas:
+    """Some tokens of each target: 0 to all of them, each number as likely, and each choice of so many.
+
+    targets: (B, T), in sentence order; lengths: (B,).
+    """
+    # On the CPU, so that the same seed draws the same on every device.
+    chance = torch.rand(len(targets), targets.shape[1] + 1, generator=generator).to(targets.device)
+    kept = (chance[:, 0] * (lengths + 1)).long()
+    real = torch.arange(targets.shape[1], device=targets.device) < lengths[:, None]
+    rank = chance[:, 1:].masked_fill(~real, 2.0).argsort(dim=1).argsort(dim=1)
+    return canvas_of(targets, lengths, rank < kept[:, None])
+
+
+def canvas_of(targets: Tensor, lengths: Tensor, kept: Tensor) -> Canvas:
+    """The canvas of the tokens that are kept. kept: (B, T), bool, never for padding."""
+    before = kept.cumsum(dim=1)  # (B, T), kept tokens up to this one
+    ends = kept.sum(dim=1, keepdim=True) + 1  # (B, 1), the place of `</s>`
+    longest = int(ends.max()) + 1
+    beyond = torch.where(kept, before, longest)  # a column for what isn't kept, to be cut off
+    words = targets.new_full((len(targets), longest + 1), PAD).scatter_(1, beyond, targets)
+    words = words[:, :longest].scatter(1, ends, EOS)
+    words[:, 0] = BOS
+    real = torch.arange(targets.shape[1], device=targets.device) < lengths[:, None]
+    return Canvas(words=words, lengths=ends.squeeze(1) + 1, missing=real & ~kept, gap=before)

@@ -1,0 +1,73 @@
+"""A model that is only used: its matrices laid out ahead as the processor multiplies them.
+
+Otherwise they are laid out anew at each product, which for a few rows takes longer than the product itself.
+In eight bits there is also less to read. Only for CPUs; elsewhere, and where torch was built without oneDNN,
+single precision is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from anyorder.network.encoder_decoder import EncoderDecoder
+from anyorder.network.model import Indigo
+from anyorder.network.quantised import Int8Linear
+from anyorder.network.vocabulary import Product
+
+PRECISIONS = ("fp32", "int8")
+
+LARGE = 2**18  # weights; below, a call costs more than it gains
+ROWS = 32  # for which a layout is asked; it serves any number well
+WORDS_OF_BLOCK = {"fp32": 8192, "int8": 4096}  # of the vocabulary, so that its logits fit into a cache
+
+Pack = Callable[[Tensor, Tensor | None], nn.Module]  # of a weight, (out, in), and a bias
+
+
+def pack(model: EncoderDecoder, *, precision: str) -> None:
+    """Change a model's matrix products for good: it can't be trained any more."""
+    if precision == "int8":
+        _replace(model, Int8Linear, least=0, block=WORDS_OF_BLOCK[precision])
+    elif model.embed_target.weight.device.type == "cpu" and can_pack():
+        _replace(model, PackedLinear, least=LARGE, block=WORDS_OF_BLOCK[precision])
+
+
+class PackedLinear(nn.Module):
+    """A linear map in single precision by oneDNN."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.bias = None if bias is None else bias.detach()
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), ROWS)
+        self._multiply = torch.ops.mkldnn._linear_pointwise.default  # looked up once: it is called often
+
+    def forward(self, states: Tensor) -> Tensor:
+        """states: (..., in)."""
+        product: Tensor = self._multiply(states, self._packed, self.bias, "none", [], "")
+        return product
+
+
+def can_pack() -> bool:
+    """Whether torch was built with what `PackedLinear` needs."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def _replace(model: EncoderDecoder, packed: Pack, *, least: int, block: int) -> None:
+    """least: weights that a matrix must have; block: words of the vocabulary that are multiplied together."""
+    for module, name, linear in list(_linears(model)):
+        if linear.weight.numel() >= least:
+            setattr(module, name, packed(linear.weight, linear.bias))
+    if isinstance(model, Indigo):
+        words = model.output_embedding[model.word_head.first :]
+        if words.numel() >= least:
+            model.packed_words = [cast("Product", packed(rows, None)) for rows in words.split(block)]
+
+
+def _linears(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
+    for module in model.modules():
+        for name, part in module.named_children():
+            if isinstance(part, nn.Linear):
+                yield module, name, part

@@ -1,0 +1,324 @@
+"""What a person gives of a target: text with blanks, required and forbidden words.
+
+Here text becomes the canvas that a search keeps to; `filling` makes text of what was written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import Any, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from anyorder.ground import config
+from anyorder.ground.errors import UserError
+from anyorder.ground.paired import SourceTokens
+from anyorder.ground.tokens import Tokenizer
+from anyorder.ground.words import located, splitter
+from anyorder.search.beam import Hypothesis
+from anyorder.search.canvas import CLOSED, Blank, Canvas, Way
+from anyorder.search.constraints import UNLIMITED, find_room
+
+BLANK = re.compile(r"_{3,}(?:\{(?P<least>\d*)(?P<comma>,?)(?P<most>\d*)\})?")
+ALTERNATIVE = "|"
+
+
+class CanvasText(config.Section):
+    """What must stand in a target, what must not, and where the rest goes."""
+
+    template: str | None = Field(
+        None, description="text with blanks: ___, or ___{1,3} for one to three words"
+    )
+    prefix: str | None = Field(None, description="the target begins with it")
+    suffix: str | None = Field(None, description="the target ends with it")
+    draft: str | None = Field(None, description="text into which words may be inserted everywhere")
+    must: tuple[str, ...] = Field((), description="words or phrases that must appear; | between alternatives")
+    in_order: bool = Field(False, description="must appear in the order given, not in any")
+    forbid: tuple[str, ...] = Field((), description="words that must not appear")
+
+    @field_validator("must", "forbid", mode="before")
+    @classmethod
+    def _one_is_a_list_too(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        frames = [name for name in ("template", "draft") if getattr(self, name) is not None]
+        ends = [name for name in ("prefix", "suffix") if getattr(self, name) is not None]
+        if len(frames) > 1 or (frames and ends):
+            raise ValueError(
+                f"{' and '.join(frames + ends)} given: give a template, a draft, or a prefix and a suffix"
+            )
+        if self.template is not None and not BLANK.search(self.template):
+            raise ValueError(f"template = {self.template!r}: has no blank; write ___ where words are missing")
+        if self.in_order and len(self.must) < 2:
+            raise ValueError("in_order: is for two or more of must")
+        for name in ("must", "forbid"):
+            for text in getattr(self, name):
+                if not all(part.strip() for part in text.split(ALTERNATIVE)):
+                    raise ValueError(f"{name} = {text!r}: a word is missing")
+        return self
+
+
+@dataclass(frozen=True)
+class Given:
+    """A stretch of given text that nothing is written into."""
+
+    text: str
+    words: tuple[str, ...]  # as the target's rules split it
+    glued_left: bool = False  # no space was given between it and a blank beside it
+    glued_right: bool = False
+
+
+@dataclass(frozen=True)
+class CompiledWay:
+    """One of the ways to write an item, with its text."""
+
+    way: Way
+    parts: tuple[Given, ...]
+    sizes: tuple[int, ...]  # tokens of each part
+    is_draft: bool = False
+
+
+class CompiledCanvas:
+    """A person's canvas in a model's tokens.
+
+    source: what words may be copied from; where: what messages begin with, e.g. a file and a line.
+    """
+
+    def __init__(
+        self,
+        text: CanvasText,
+        tokenizer: Tokenizer,
+        *,
+        source: SourceTokens | None = None,
+        where: str = "canvas",
+    ) -> None:
+        self._text, self._tokenizer, self._where = text, tokenizer, where
+        self._source = source or SourceTokens(ids=[])
+        self._rules = splitter(tokenizer.text.target)
+        self._parts: list[Given] = []  # of the template
+        self._draft_parts: list[Given] = []  # its words, which are required in their order
+        self._separators: dict[int, str] = {}  # of a draft: what stood between each part and the next
+        self._lead = self._trail = ""  # white space around the whole
+        self._numbered = False  # whether blanks have numbers that a person knows
+        blanks, before, after = self._frame()
+        sizes = [self._encode(part) for part in self._parts]
+        self._sizes = [len(tokens) for tokens in sizes]
+        template: list[tuple[int, int]] = []
+        for tokens, right in zip(sizes, after, strict=True):
+            template += [(token, CLOSED) for token in tokens[:-1]]
+            template.append((tokens[-1], right))
+        self.items = [self._item(must) for must in self._musts()]
+        if self._draft_parts:
+            self.items.append([self._in_order(self._draft_parts, is_draft=True)])
+        self.canvas = Canvas(
+            blanks=tuple(blanks),
+            before=before,
+            template=tuple(template),
+            items=tuple(tuple(way.way for way in item) for item in self.items),
+            forbidden=tuple(self._forbidden()),
+        )
+        self._after = after
+        self._check_room()
+
+    # --- from text to tokens ---
+
+    def _frame(self) -> tuple[list[Blank], int, list[int]]:
+        """Finds the given parts; returns the blanks, the first one's number and those right of each part."""
+        text = self._text
+        if text.draft is not None:
+            self._split_draft(text.draft)
+            return [Blank()], 0, []
+        if text.template is not None:
+            return self._template(text.template)
+        if text.prefix is not None or text.suffix is not None:
+            prefix, suffix = ((side or "") for side in (text.prefix, text.suffix))
+            return self._template(f"{prefix} ___ {suffix}", whole=(prefix, suffix))
+        return [Blank()], 0, []
+
+    def _template(
+        self, text: str, *, whole: tuple[str, str] | None = None
+    ) -> tuple[list[Blank], int, list[int]]:
+        """whole: a prefix and a suffix, in which underscores mean themselves."""
+        found = list(BLANK.finditer(text)) if whole is None else []
+        pieces = [text[end:start] for end, start in pairwise([0, *_ends(found), len(text)])] if found else []
+        pieces = pieces[::2] if found else list(whole or ())
+        blanks = [self._blank(match) for match in found] if found else [Blank()]
+        self._numbered = True
+        self._lead, self._trail = _leading(pieces[0]), _trailing(pieces[-1])
+        before, after = CLOSED, []
+        for number, piece in enumerate(pieces):
+            stripped = piece.strip()
+            first, last = number == 0, number == len(pieces) - 1
+            if not stripped:
+                if not (first or last):
+                    raise self.refusal(f"template = {text!r}: two blanks stand side by side; one will do")
+                before = 0 if first else before
+                continue
+            glued = whole is None
+            self._parts.append(
+                self._given(
+                    stripped,
+                    glued_left=glued and not first and not piece[0].isspace(),
+                    glued_right=glued and not last and not piece[-1].isspace(),
+                )
+            )
+            after.append(CLOSED if last else number)
+        return blanks, before, after
+
+    def _blank(self, match: re.Match[str]) -> Blank:
+        if match["comma"] is None:  # no braces: something is missing there
+            return Blank(least=1)
+        least = int(match["least"] or 0)
+        most = (int(match["most"]) if match["most"] else None) if match["comma"] else least
+        if not (match["least"] or match["most"]) or (most is not None and most < max(1, least)):
+            raise self.refusal(
+                f"template: {match[0]!r}: must be ___, ___{{2}}, ___{{1,3}}, ___{{2,}} or ___{{,3}} words"
+            )
+        return Blank(least=least, most=most)
+
+    def _split_draft(self, text: str) -> None:
+        """Into words, with what stands between them."""
+        self._lead, self._trail = _leading(text), _trailing(text)
+        words = self._rules.split(text)
+        places = located(words, text)
+        if places is None:  # the rules change some characters: then words are what blanks separate
+            places = [match.span() for match in re.finditer(r"\S+", text)]
+        self._draft_parts = [self._given(text[start:end]) for start, end in places]
+        for number, ((_, end), (start, _)) in enumerate(pairwise(places)):
+            self._separators[number] = text[end:start]
+
+    def _given(self, text: str, *, glued_left: bool = False, glued_right: bool = False) -> Given:
+        words = _split(self._tokenizer.text.target, text)
+        if not words:
+            raise self.refusal(f"{text!r}: holds no word by the target's rules")
+        return Given(text, words, glued_left=glued_left, glued_right=glued_right)
+
+    def _encode(self, part: Given) -> list[int]:
+        return self._source.copied(self._tokenizer.encode_words([part.words], "target")[0]).ids
+
+    def _musts(self) -> Sequence[str]:
+        must = self._text.must
+        return [" ___ ".join(must)] if self._text.in_order else must
+
+    def _item(self, must: str) -> list[CompiledWay]:
+        """A phrase in all its ways; ___ inside it is where words may be inserted."""
+        if self._text.in_order and ALTERNATIVE in must:
+            raise self.refusal(f"must = {must!r}: alternatives can't be given with in_order")
+        return [self._way(part.strip(), must) for part in must.split(ALTERNATIVE)]
+
+    def _way(self, phrase: str, must: str) -> CompiledWay:
+        texts = [part.strip() for part in re.split(r"_{3,}", phrase)]
+        if not all(texts) or re.search(r"_{3,}\{", phrase):
+            raise self.refusal(f"must = {must!r}: a blank must stand between words, without bounds")
+        return self._in_order([self._given(text) for text in texts])
+
+    def _in_order(self, parts: Sequence[Given], *, is_draft: bool = False) -> CompiledWay:
+        """Parts that follow each other, each whole, with room between them."""
+        encoded = [self._encode(part) for part in parts]
+        opens = [number == len(tokens) for tokens in encoded for number in range(1, len(tokens) + 1)]
+        words = sum(len(part.words) for part in parts)
+        tokens = tuple(token for part in encoded for token in part)
+        way = Way(tokens, tuple(opens), words)
+        return CompiledWay(way, tuple(parts), tuple(map(len, encoded)), is_draft=is_draft)
+
+    def _forbidden(self) -> Iterator[tuple[int, ...]]:
+        everything = [*self._parts, *(part for item in self.items for way in item for part in way.parts)]
+        given = {word for part in everything for word in part.words}
+        for text in self._text.forbid:
+            words = self._rules.split(text)
+            if len(words) != 1:
+                raise self.refusal(
+                    f"forbid = {text!r}: is {len(words)} words by the target's rules ({' '.join(words)}); "
+                    "must be one"
+                )
+            if words[0] in given:
+                raise self.refusal(f"forbid = {text!r}: is also among what is given")
+            yield from self._tokenizer.spellings(words[0])
+            copied = self._source.copied_as.get(words[0])
+            if copied is not None and copied >= self._tokenizer.target_size:
+                yield (copied,)
+
+    def _check_room(self) -> None:
+        """Refuse items that no blank has room for."""
+        canvas = self.canvas
+        rooms = tuple(UNLIMITED if blank.most is None else blank.most for blank in canvas.blanks)
+        sizes = tuple(max(way.words for way in item) for item in canvas.items)
+        if not find_room(rooms, sizes):
+            words = " + ".join(map(str, sizes))
+            told = ", ".join("any number" if room == UNLIMITED else str(room) for room in rooms)
+            raise self.refusal(f"must: {words} words don't fit into blanks of at most {told} words")
+
+    def refusal(self, text: str) -> UserError:
+        """An error about this canvas."""
+        return UserError(f"{self._where}: {text}")
+
+    # --- what the way back to text needs ---
+
+    def parts_written(self, hypothesis: Hypothesis) -> Iterator[tuple[Given, int | None, Sequence[int]]]:
+        """The given parts: each with its number in the frame, if it is of that, and its tokens' steps."""
+        begin = 0
+        for number, (part, size) in enumerate(zip(self._parts, self._sizes, strict=True)):
+            yield part, number, range(begin, begin + size)
+            begin += size
+        for number, item in enumerate(self.items):
+            steps = [step for step, owner in enumerate(hypothesis.owners) if owner == number]
+            written = tuple(hypothesis.tokens[step] for step in steps)
+            way = next(way for way in item if way.way.tokens == written)
+            ends = list(accumulate(way.sizes, initial=0))
+            for place, (part, (first, end)) in enumerate(zip(way.parts, pairwise(ends), strict=True)):
+                yield part, place if way.is_draft else None, steps[first:end]
+
+    @property
+    def spaces_around(self) -> tuple[str, str]:
+        """White space that the given text begins and ends with."""
+        return self._lead, self._trail
+
+    def separator(self, part: int) -> str | None:
+        """What a person wrote between a part of a draft and the next one."""
+        return self._separators.get(part)
+
+    def blank_after(self, part: int | None) -> int | None:
+        """The number, from 1, of the blank right of a part of the frame, or of the first one for None."""
+        if not self._numbered:
+            return None
+        number = self.canvas.before if part is None else self._after[part]
+        return None if number == CLOSED else number + 1
+
+    def join(self, words: Sequence[str]) -> str:
+        """By the target's rules."""
+        return self._rules.join(words)
+
+    def words(self, tokens: Sequence[int]) -> list[str]:
+        """That these tokens spell."""
+        return self._tokenizer.words(tokens, own=self._source.own)
+
+
+@lru_cache(maxsize=4096)  # rules may be slow, and the same words are required again and again
+def _split(side: config.Side, text: str) -> tuple[str, ...]:
+    return tuple(splitter(side).split(text))
+
+
+def _ends(matches: Sequence[re.Match[str]]) -> list[int]:
+    return [place for match in matches for place in match.span()]
+
+
+def _leading(text: str) -> str:
+    return text[: len(text) - len(text.lstrip())]
+
+
+def _trailing(text: str) -> str:
+    return text[len(text.rstrip()) :] if text.strip() else ""
+
+
+def canvas_text(given: CanvasText | str | Mapping[str, Any], *, where: str) -> CanvasText:
+    """From a canvas, its keys, or a template alone. where: what messages begin with."""
+    if isinstance(given, CanvasText):
+        return given
+    values = {"template": given} if isinstance(given, str) else given
+    return config.checked(CanvasText, values, origin=where)

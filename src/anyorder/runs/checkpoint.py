@@ -1,0 +1,263 @@
+"""Folders of trained models, and the state to go on training.
+
+    RUN/config.json model.safetensors tokenizer.json README.md     the model to use
+    RUN/last/step-1000/model.safetensors optimizer.safetensors progress.json
+
+Files are written whole under another name and then renamed, so a crash or a full disk leaves what was
+there before. Nothing is ever pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor, nn
+
+from anyorder.ground.config import Recipe, Section, checked
+from anyorder.ground.errors import UserError
+from anyorder.ground.files import make_folder, write_file
+from anyorder.ground.shipped import located, shipped_models
+from anyorder.ground.tokens import FILE_NAME as TOKENIZER_FILE
+from anyorder.ground.tokens import Tokenizer
+from anyorder.ground.version import __version__
+from anyorder.network.encoder_decoder import Shape
+from anyorder.search.families import Model, build_model
+
+FORMAT = 1  # of config.json and progress.json
+CONFIG_FILE, MODEL_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
+OPTIMIZER_FILE, PROGRESS_FILE = "optimizer.safetensors", "progress.json"
+
+Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model with all that it takes to use it."""
+
+    model: Model
+    tokenizer: Tokenizer
+    recipe: Recipe
+    common_words: frozenset[str]  # of the training targets: what the orders cf and rf go by
+    scores: dict[str, Any]  # on dev, when it was saved
+    version: str = __version__  # of the package that saved it
+
+
+# --- the model to use ---
+
+
+class _Configuration(Section):
+    """What `config.json` holds."""
+
+    format: int
+    anyorder: str  # the version that wrote it
+    shape: Shape
+    scores: dict[str, Any]
+    common_words: list[str]
+    recipe: Recipe
+
+
+def save_trained(folder: Path, trained: Trained, *, weights: Mapping[str, Tensor] | None = None) -> None:
+    """Write a model's folder; weights: others than the model holds now."""
+    configuration = _Configuration(
+        format=FORMAT,
+        anyorder=__version__,
+        shape=trained.model.shape,
+        scores=trained.scores,
+        common_words=sorted(trained.common_words),
+        recipe=trained.recipe,
+    )
+    make_folder(folder)
+    # The configuration comes last: without it a folder is no model, so a first save that is stopped leaves
+    # none, and scores are never told of weights that are not there yet.
+    write_file(folder / MODEL_FILE, tensors_to_bytes(dict(weights or weights_of(trained.model))))
+    write_file(folder / TOKENIZER_FILE, trained.tokenizer.to_json().encode())
+    write_file(folder / CARD_FILE, _card(folder.name, trained).encode())
+    content = json.dumps(configuration.model_dump(mode="json"), indent=2, ensure_ascii=False)
+    write_file(folder / CONFIG_FILE, content.encode())
+
+
+def load_trained(folder: Path, *, device: torch.device) -> Trained:
+    """Read a model's folder, or one of the package's by its name, ready to write."""
+    folder = located(folder)
+    configuration = _load_configuration(folder)
+    recipe, shape = configuration.recipe, configuration.shape
+    tokenizer = Tokenizer.load(folder, recipe.text, shape.target_vocabulary)
+    model = build_model(recipe, shape)
+    load_weights(model, read_tensors(folder / MODEL_FILE), origin=folder / MODEL_FILE)
+    return Trained(
+        model=model.to(device).eval(),
+        tokenizer=tokenizer,
+        recipe=recipe,
+        common_words=frozenset(configuration.common_words),
+        scores=configuration.scores,
+        version=configuration.anyorder,
+    )
+
+
+def _load_configuration(folder: Path) -> _Configuration:
+    path = folder / CONFIG_FILE
+    try:
+        values = _read_versioned(path, what="a model's configuration")
+    except FileNotFoundError:
+        if folder.exists():
+            raise UserError(f"{folder}: no {CONFIG_FILE} in it, so it is no trained model") from None
+        ours = f"; by name there is {', '.join(shipped_models())}" if shipped_models() else ""
+        raise UserError(f"{folder}: no such folder{ours}") from None
+    except NotADirectoryError:
+        raise UserError(f"{folder}: not a folder; give the folder of a trained model") from None
+    return checked(_Configuration, values, origin=str(path))
+
+
+def _read_versioned(path: Path, *, what: str) -> dict[str, Any]:
+    """A JSON object that has a format number, which must not be newer than this package's."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        values = None
+    version = values.get("format") if isinstance(values, dict) else None
+    if not isinstance(version, int):
+        raise UserError(f"{path}: not {what}")
+    if version > FORMAT:
+        raise UserError(
+            f"{path}: is of format {version}, but this anyorder ({__version__}) reads only up to {FORMAT}"
+        )
+    return dict(values)
+
+
+def _card(name: str, trained: Trained) -> str:
+    recipe, files = trained.recipe, trained.recipe.data.train
+    parameters = sum(parameter.numel() for parameter in trained.model.parameters())
+    return f"""# {name}
+
+A model that writes by insertion, trained with [anyorder](https://pypi.org/project/anyorder) {__version__}.
+
+- kind: `{recipe.model.kind}`
+- order: `{recipe.order_told}`
+- data: `{files.target or files.captions or files.jsonl}` under `{recipe.data.root}`
+- size: {parameters / 1e6:.1f} M parameters, width {recipe.model.width}, {recipe.model.encoder_layers} + \
+{recipe.model.decoder_layers} layers
+
+{_score_table(trained.scores)}
+```python
+import anyorder
+model = anyorder.load("{name}")
+```
+"""
+
+
+def _score_table(scores: Mapping[str, Any]) -> str:
+    numbers = {key: value for key, value in scores.items() if isinstance(value, int | float)}
+    if not numbers:
+        return "These weights were not validated.\n"
+    rows = "".join(f"| {key} | {value:.4g} |\n" for key, value in numbers.items())
+    return f"| dev | |\n|---|---|\n{rows}"
+
+
+# --- the state to go on training ---
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A moment of training."""
+
+    folder: Path
+    step: int
+
+    def weights(self) -> Weights:
+        """The model's."""
+        return read_tensors(self.folder / MODEL_FILE)
+
+    def optimizer(self) -> Weights:
+        """Its moments, by parameter."""
+        return read_tensors(self.folder / OPTIMIZER_FILE)
+
+    def progress(self) -> dict[str, Any]:
+        """Everything else that the loop needs."""
+        path = self.folder / PROGRESS_FILE
+        try:
+            values = _read_versioned(path, what="the progress of a training")
+        except OSError as error:
+            raise UserError(f"{path}: can't be read: {error.strerror}") from None
+        return {name: value for name, value in values.items() if name != "format"}
+
+
+def save_checkpoint(
+    run: Path, *, step: int, weights: Weights, optimizer: Weights, progress: Mapping[str, Any]
+) -> Checkpoint:
+    """Write a checkpoint folder, whole or not at all."""
+    final = run / "last" / f"step-{step}"
+    unfinished = run / "last" / f".unfinished-{step}"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    make_folder(unfinished)
+    try:
+        write_file(unfinished / MODEL_FILE, tensors_to_bytes(weights))
+        write_file(unfinished / OPTIMIZER_FILE, tensors_to_bytes(optimizer))
+        write_file(unfinished / PROGRESS_FILE, json.dumps({"format": FORMAT, **progress}, indent=2).encode())
+        shutil.rmtree(final, ignore_errors=True)
+        unfinished.rename(final)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return Checkpoint(folder=final, step=step)
+
+
+def checkpoints(run: Path) -> list[Checkpoint]:
+    """Those that are there, oldest first."""
+    found = [
+        Checkpoint(folder=folder, step=int(folder.name.removeprefix("step-")))
+        for folder in (run / "last").glob("step-*")
+        if folder.name.removeprefix("step-").isdecimal()
+    ]
+    return sorted(found, key=lambda checkpoint: checkpoint.step)
+
+
+def prune(kept: Sequence[Checkpoint], found: Iterable[Checkpoint]) -> None:
+    """Remove all but those to keep; only the newest keeps the optimizer's state, the larger part."""
+    for checkpoint in found:
+        if checkpoint not in kept:
+            shutil.rmtree(checkpoint.folder, ignore_errors=True)
+        elif checkpoint != kept[-1]:
+            (checkpoint.folder / OPTIMIZER_FILE).unlink(missing_ok=True)
+
+
+# --- tensors ---
+
+
+def weights_of(model: nn.Module) -> Weights:
+    """Each parameter once, on the CPU: shared ones have one name."""
+    return {name: parameter.detach().cpu().contiguous() for name, parameter in model.named_parameters()}
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, origin: Path) -> None:
+    """Put weights into a model that must have exactly these."""
+    parameters = dict(model.named_parameters())
+    for name, parameter in parameters.items():
+        if name not in weights:
+            raise UserError(f"{origin}: no weights for {name}, which this model has")
+        if weights[name].shape != parameter.shape:
+            given, wanted = list(weights[name].shape), list(parameter.shape)
+            raise UserError(f"{origin}: {name} is of shape {given}, but this model's is {wanted}")
+    for name in weights:
+        if name not in parameters:
+            raise UserError(f"{origin}: has weights for {name}, which this model has not")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(weights[name])
+
+
+def read_tensors(path: Path) -> Weights:
+    """Of a .safetensors file."""
+    try:
+        return tensors_from_bytes(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except SafetensorError as error:
+        raise UserError(f"{path}: broken: {error}") from None

@@ -1,0 +1,44 @@
+"""A trained model to give away: a folder of its own, smaller, that says nothing of where it was trained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from anyorder.ground.config import Recipe
+from anyorder.ground.errors import UserError
+from anyorder.runs.checkpoint import CONFIG_FILE, load_trained, save_trained, weights_of
+
+Precision = Literal["fp32", "fp16"]
+
+
+def export(run: Path, folder: Path, *, precision: Precision) -> int:
+    """Write the model of a run to another folder; returns how many bytes that takes.
+
+    Half precision halves the size and is read as single precision again.
+    """
+    if (folder / CONFIG_FILE).exists():
+        raise UserError(f"{folder}: is a model already; give another folder")
+    trained = load_trained(run, device=torch.device("cpu"))
+    weights = weights_of(trained.model)
+    if precision == "fp16":
+        weights = {name: weight.half() for name, weight in weights.items()}
+        too_large = next((name for name, weight in weights.items() if not torch.isfinite(weight).all()), None)
+        if too_large is not None:
+            raise UserError(f"--precision fp16: {too_large} has weights too large for it; use fp32")
+    save_trained(folder, replace(trained, recipe=_placeless(trained.recipe, folder)), weights=weights)
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def _placeless(recipe: Recipe, folder: Path) -> Recipe:
+    """Without the paths of one machine; files keep their names, to be found by another `data.root`."""
+    return recipe.model_copy(
+        update={
+            "run": Path(folder.name),
+            "data": recipe.data.model_copy(update={"root": Path(), "cache": None}),
+            "train": recipe.train.model_copy(update={"init": None}),
+        }
+    )

@@ -1,0 +1,127 @@
+"""Several processes that train one model together, as torchrun starts them; or just one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from anyorder.ground.errors import UserError
+
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Which of how many processes this is, and the device that it works on."""
+
+    rank: int
+    count: int
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        """Whether this one speaks, validates and writes files."""
+        return self.rank == 0
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        """Make gradients the mean over all processes."""
+        if self.count == 1:
+            return module
+        device_ids = [self.device] if self.device.type == "cuda" else None
+        return DistributedDataParallel(module, device_ids=device_ids)
+
+    def total(self, values: Tensor) -> Tensor:
+        """Summed over all processes."""
+        if self.count > 1:
+            distributed.all_reduce(values)
+        return values
+
+    def agree(self, decision: bool) -> bool:
+        """What the first process decides; the others wait for it."""
+        if self.count == 1:
+            return decision
+        said = torch.tensor([int(decision)], device=self.device)
+        distributed.broadcast(said, src=0)
+        return bool(said.item())
+
+    def wait(self) -> None:
+        """For all the others to get here."""
+        if self.count > 1:
+            distributed.barrier()
+
+    def all_have(self, number: int) -> bool:
+        """Whether it is the same for all processes."""
+        if self.count == 1:
+            return True
+        both = torch.tensor([number, -number], device=self.device)
+        distributed.all_reduce(both, op=distributed.ReduceOp.MAX)
+        return int(both[0]) == -int(both[1])
+
+    def any(self, flag: bool) -> bool:
+        """Whether it holds for any process."""
+        return bool(self.total(torch.tensor([int(flag)], device=self.device)).item())
+
+
+@contextmanager
+def processes(device: str) -> Iterator[Processes]:
+    """Join the others, if torchrun started several, and leave them at the end."""
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count == 1:
+        yield Processes(rank=0, count=1, device=pick_device(device))
+        return
+    local = int(os.environ["LOCAL_RANK"])
+    picked = pick_device(device)
+    if picked.type == "cuda":
+        picked = torch.device("cuda", local)
+        torch.cuda.set_device(picked)
+    # The others wait while the first one validates, however long it takes; torchrun ends all if one dies.
+    distributed.init_process_group("nccl" if picked.type == "cuda" else "gloo", timeout=timedelta(days=1))
+    try:
+        yield Processes(rank=distributed.get_rank(), count=count, device=picked)
+    finally:
+        distributed.destroy_process_group()
+
+
+def pick_device(name: str) -> torch.device:
+    """A device by name; auto: a GPU if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].split(". ")[0]
+        raise UserError(f"device {name!r} can't be used here: {reason}; auto takes what is there") from None
+    return device
+
+
+def check_precision(precision: str, device: torch.device) -> None:
+    """Refuse a precision that this device can't compute in, before it costs anything."""
+    if precision == "fp16" and device.type == "cpu":
+        raise UserError('train.precision = "fp16" needs a GPU; allowed on a CPU: fp32, bf16')
+    if precision == "bf16" and device.type == "cpu" and not _survives_bf16():
+        raise UserError('train.precision = "bf16": this CPU can\'t multiply in bf16; use fp32')
+    if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
+        raise UserError('train.precision = "bf16": this GPU can\'t compute in bf16; allowed: fp32, fp16')
+
+
+def in_precision(precision: str, device: torch.device) -> AbstractContextManager[Any]:
+    """Matrix products in the precision asked for."""
+    return torch.autocast(device.type, dtype=HALF[precision]) if precision in HALF else nullcontext()
+
+
+def _survives_bf16() -> bool:
+    """Try it in another process: some virtual CPUs announce instructions that kill who uses them."""
+    program = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); (a @ a).sum()"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode == 0

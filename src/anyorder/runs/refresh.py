@@ -1,0 +1,82 @@
+"""Find the orders of a run's training pairs anew, apart from its training.
+
+The search is the one that training would make at its next update, so `train --resume` uses what was found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from anyorder.ground.config import Recipe
+from anyorder.ground.errors import UserError
+from anyorder.ground.files import published_file
+from anyorder.ground.interruption import interruption
+from anyorder.ground.tokens import Tokenizer
+from anyorder.runs.checkpoint import checkpoints, load_weights
+from anyorder.runs.kept_orders import KeptOrders, SearchStopped, kept_folder, search_all
+from anyorder.runs.prepare import Dataset, prepare
+from anyorder.runs.processes import processes
+from anyorder.search.beam import DEAD
+from anyorder.search.families import build_model, ordered
+
+
+def refresh_orders(
+    recipe: Recipe,
+    *,
+    output: Path | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Path | None:
+    """Search with a run's last checkpoint; returns where the orders lie, or None if it was interrupted.
+
+    output: a JSON file to write them to as well, a line a pair.
+    """
+    found = checkpoints(recipe.run)
+    if not found:
+        raise UserError(f"{recipe.run}: has no checkpoint to search with; train it first")
+    step = found[-1].step + 1
+    with processes(recipe.train.device) as these:
+        told = progress if these.first else None
+        prepared = prepare(recipe, progress=told)
+        model = ordered(build_model(recipe, prepared.shape), purpose="search-orders").to(these.device)
+        load_weights(model, found[-1].weights(), origin=found[-1].folder)
+        with interruption() as interrupted:
+            try:
+                kept = search_all(
+                    model,
+                    prepared.train,
+                    recipe,
+                    these,
+                    step=step,
+                    last_step=found[-1].progress()["searched"]["step"],
+                    progress=told and (lambda done, total: told("searching orders", done, total)),
+                    interrupted=interrupted,
+                )
+            except SearchStopped:
+                return None
+        if these.first and output is not None:
+            with published_file(output) as file:
+                file.writelines(_lines(kept, prepared.train, prepared.tokenizer))
+    return kept_folder(recipe.run, step)
+
+
+def _lines(kept: KeptOrders, data: Dataset, tokenizer: Tokenizer) -> Iterator[bytes]:
+    """Each pair's orders as JSON, best first, in the order of the training file."""
+    for pair, line in enumerate(data.corpus.lines.tolist()):
+        found = kept.of(np.array([pair]), device=torch.device("cpu"))
+        orders = zip(found.slots[0].tolist(), found.log_probs[0].tolist(), strict=True)
+        record = {
+            "line": line,
+            "tokens": [
+                tokenizer.piece(token, own=data.corpus.own(pair))
+                for token in data.corpus.target[pair].tolist()
+            ],
+            "orders": [
+                {"slots": slots, "log_prob": log_prob} for slots, log_prob in orders if log_prob > DEAD
+            ],
+        }
+        yield json.dumps(record, ensure_ascii=False).encode() + b"\n"

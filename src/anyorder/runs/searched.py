@@ -1,0 +1,103 @@
+"""Orders that the model finds for a batch, and how it learns from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from anyorder.data.batch import Batch
+from anyorder.ground import config
+from anyorder.network.model import Indigo
+from anyorder.runs.processes import in_precision
+from anyorder.search.adaptive import Orders
+from anyorder.search.beam import DEAD
+from anyorder.search.guided import search_guided, search_thoroughly, search_unguided
+
+# S pairs of a batch, B orders of each, T tokens of the longest target
+
+
+@torch.no_grad()
+def search_batch(model: Indigo, batch: Batch, settings: config.Search, *, thoroughly: bool = False) -> Orders:
+    """The best orders of a batch's targets; those too long to search keep the one they have.
+
+    With `look_ahead`, the orders that the batch has guide the search, and no worse one takes their place. The
+    model is as its mode says: with dropout if it is in training. thoroughly: whatever it costs and the
+    settings say, for a few pairs whose best orders are not known.
+    """
+    orders = Orders(
+        slots=batch.order[:, None].repeat(1, settings.beam, 1),
+        log_probs=torch.full((len(batch.lengths), settings.beam), DEAD, device=batch.order.device),
+    )
+    orders.log_probs[:, 0] = 0.0
+    short = (batch.lengths <= settings.max_length).nonzero().squeeze(1)
+    if len(short):
+        pairs = batch.pairs(short)
+        memory = model.encode(pairs.source, pairs.source_mask)
+        if thoroughly:
+            found = search_thoroughly(model, memory, pairs, width=settings.beam)
+        else:
+            search = search_guided if settings.look_ahead else search_unguided
+            found = search(model, memory, pairs, width=settings.beam, noise=settings.gumbel)
+        # A target of few tokens has fewer orders than B: the best stands in, and counts nothing.
+        orders.slots[short] = found.slots.where(found.log_probs[..., None] > DEAD, found.slots[:, :1])
+        orders.log_probs[short] = found.log_probs.to(orders.log_probs)
+    return orders
+
+
+def order_weights(log_probs: Tensor, settings: config.Search) -> Tensor:
+    """How much each order of a target counts; they sum to one. log_probs: (S, B), best first."""
+    if settings.weights == "best":
+        return torch.zeros_like(log_probs).index_fill(1, torch.tensor([0], device=log_probs.device), 1.0)
+    if settings.weights == "uniform":
+        log_probs = log_probs.where(log_probs == DEAD, 0.0)
+    return (log_probs / settings.temperature).softmax(dim=1)
+
+
+def annealed(settings: config.Search, *, step: int) -> config.Search:
+    """The settings as they are at an update: with its temperature, by which Gumbel noise is scaled too."""
+    gone = max(0, step - settings.bootstrap_steps)
+    if gone >= settings.anneal_steps:
+        return settings
+    factor = (settings.temperature / settings.start_temperature) ** (gone / settings.anneal_steps)
+    temperature = settings.start_temperature * factor
+    gumbel = settings.gumbel * temperature / settings.temperature
+    return settings.model_copy(update={"temperature": temperature, "gumbel": gumbel})
+
+
+def learn_from(
+    batch: Batch, orders: Orders, settings: config.Search, *, generator: torch.Generator | None = None
+) -> Batch:
+    """The batch as it is learned: each target in all its orders by weight, or in one drawn by weight.
+
+    Both have the same gradient in expectation; one costs a B-th.
+    """
+    weights = order_weights(orders.log_probs, settings)
+    if settings.learn_from == "all":
+        return batch.reordered(orders.slots, weights)
+    drawn = torch.multinomial(weights.cpu(), 1, generator=generator).to(weights.device)  # (S, 1)
+    slots = orders.slots.gather(1, drawn[..., None].expand(-1, -1, orders.slots.shape[2]))
+    return batch.reordered(slots, torch.ones_like(drawn, dtype=weights.dtype))
+
+
+@contextmanager
+def searching(model: Indigo, settings: config.Search, *, precision: str = "fp32") -> Iterator[None]:
+    """The model with the dropout of the search instead of its own, in the precision that it is trained in."""
+    usual = model.settings.dropout
+    was_training = model.training
+    _set_dropout(model, settings.dropout)
+    model.train(settings.dropout > 0)
+    try:
+        with in_precision(precision, model.embed_target.weight.device):
+            yield
+    finally:
+        _set_dropout(model, usual)
+        model.train(was_training)
+
+
+def _set_dropout(model: Indigo, probability: float) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = probability

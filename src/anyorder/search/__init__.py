@@ -1,0 +1,1 @@
+"""Hypotheses and how they grow; nothing of text."""

@@ -1,0 +1,94 @@
+"""Searches of orders that are guided by orders already known.
+
+A beam that compares beginnings by themselves puts off the words that are hard to foresee, and loses orders
+that are far better in the end. What the rest would cost in a known order makes beginnings comparable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from anyorder.data.batch import Batch
+from anyorder.network.encoder_decoder import Memory
+from anyorder.network.loss import score_steps
+from anyorder.network.model import Indigo
+from anyorder.search.adaptive import Orders, search_orders
+from anyorder.search.beam import DEAD
+
+# S pairs of a batch, B orders of each, T tokens of the longest target
+
+ROUNDS = 2  # of a thorough search: the second starts from what the first has found
+
+
+@torch.no_grad()
+def search_unguided(model: Indigo, memory: Memory, batch: Batch, *, width: int, noise: float = 0.0) -> Orders:
+    """Beginnings are compared by themselves, as in the paper."""
+    return _search(model, memory, batch, known=None, width=width, noise=noise)
+
+
+@torch.no_grad()
+def search_guided(model: Indigo, memory: Memory, batch: Batch, *, width: int, noise: float = 0.0) -> Orders:
+    """Guided by the orders that the batch has, which are among those found unless all are better."""
+    known = _costs(model, memory, batch)
+    found = _search(model, memory, batch, known=known.tokens, width=width, noise=noise)
+    return best_of(found, Orders(batch.order[:, None], known.log_probs[:, None]), width=width)
+
+
+@torch.no_grad()
+def search_thoroughly(model: Indigo, memory: Memory, batch: Batch, *, width: int) -> Orders:
+    """For models whose orders are not known beforehand: unguided first, then guided by the best so far."""
+    own = Orders(batch.order[:, None], _costs(model, memory, batch).log_probs[:, None])
+    found = best_of(search_unguided(model, memory, batch, width=width), own, width=width)
+    for _ in range(ROUNDS):
+        best = batch.reordered(found.slots[:, :1], torch.ones_like(batch.weights)[:, None])
+        found = best_of(found, search_guided(model, memory, best, width=width), width=width)
+    return found
+
+
+def best_of(some: Orders, others: Orders, *, width: int) -> Orders:
+    """The best of both, no order twice, best first."""
+    known = (others.slots[:, :, None] == some.slots[:, None]).all(dim=3)  # (S, B', B)
+    again = (known & (some.log_probs > DEAD)[:, None]).any(dim=2)
+    slots = torch.cat([some.slots, others.slots], dim=1)
+    log_probs = torch.cat(
+        [some.log_probs, others.log_probs.to(some.log_probs).masked_fill(again, DEAD)], dim=1
+    )
+    log_probs, rank = log_probs.sort(dim=1, descending=True, stable=True)
+    slots = slots.gather(1, rank[..., None].expand_as(slots))
+    return Orders(slots=slots[:, :width], log_probs=log_probs[:, :width])
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """log p of targets in the orders that they have."""
+
+    tokens: Tensor  # (S, T), of each token, in sentence order; 0 for padding
+    log_probs: Tensor  # (S,), of the whole, its end included
+
+
+def _costs(model: Indigo, memory: Memory, batch: Batch) -> _Costs:
+    scores = score_steps(model, memory, batch)
+    steps = scores.word + scores.gap  # (S, T + 1)
+    tokens = torch.zeros_like(steps).scatter(1, batch.order, steps[:, :-1])  # by slot, counted from 1
+    return _Costs(tokens=tokens[:, 1:].where(batch.supervision.mask, 0.0), log_probs=steps.sum(dim=1))
+
+
+def _search(
+    model: Indigo, memory: Memory, batch: Batch, *, known: Tensor | None, width: int, noise: float
+) -> Orders:
+    longest = int(batch.lengths.max())
+    found = search_orders(
+        model,
+        memory,
+        batch.targets[:, :longest],
+        batch.lengths,
+        width=width,
+        known=None if known is None else known[:, :longest],
+        noise=noise,
+    )
+    padding = batch.order.shape[1] - longest
+    return Orders(slots=functional.pad(found.slots, (0, padding)), log_probs=found.log_probs)

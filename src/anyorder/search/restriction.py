@@ -1,0 +1,280 @@
+"""The choices of a step, of which only those that keep to a canvas stay possible.
+
+What can't be written has no probability, and the other choices share it: no ranking depends on it. But
+required words, and going on where the sentence would have ended without them, cost what the model makes them:
+so the best sentence is one in which they fit.
+
+A model may never come to write a required word by itself. So what a choice is ranked by is another score than
+what is paid: where the model wants to end, the share of the end goes to the words that are still missing; and
+in a beam, whoever has written some of them is ahead of whoever has not, and must pay for them yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from anyorder.ground.tokens import UNK
+from anyorder.network.vocabulary import Best
+from anyorder.search.beam import DEAD, Beam
+from anyorder.search.constraints import Constraints, Openings
+
+# S sentences under way, K hypotheses of each, G gaps, F first choices, C of them looked at, M second choices,
+# V words, Q given words that may come next, I items, A ways to go on with one
+
+
+# Nats in a beam for each required token, about what it costs to write one: less if the encoder is told of it.
+HEAD_START, TOLD_HEAD_START = 4.0, 2.5
+
+
+class Scores(NamedTuple):
+    """Of choices: what is paid for each, and what it is chosen by."""
+
+    paid: Tensor  # log p
+    chosen_by: Tensor
+
+    @classmethod
+    def plain(cls, log_probs: Tensor) -> Scores:
+        """Both the same."""
+        return cls(log_probs, log_probs)
+
+
+@dataclass(frozen=True)
+class Restriction:
+    """The next step's choices, of which only those that keep to the canvas stay possible."""
+
+    constraints: Constraints
+    beam: Beam
+    first_word: int  # the id of the first word that is scored
+    position_first: bool
+    unknown: bool  # whether `<unk>` may be written where it is not given
+    head_start: float  # for each required token that is written
+
+    @cached_property
+    def openings(self) -> Openings:
+        """Where every hypothesis may write."""
+        return self.constraints.openings(self.beam)
+
+    @cached_property
+    def standing(self) -> Tensor:
+        """What hypotheses are ranked by, (S, K): log p, less what they must still pay for required tokens."""
+        return self.beam.log_mass - self.head_start * self.constraints.required_left
+
+    @cached_property
+    def barred_pieces(self) -> dict[int, Tensor]:
+        """Gaps by token, (S, K, G)."""
+        return self.constraints.barred_pieces(self.beam)
+
+    @cached_property
+    def wanted(self) -> tuple[Tensor, Tensor]:
+        """Given words that may come next, as word choices, (S, K, Q), and whether each counts; each once."""
+        ids, counts = self.constraints.wanted()
+        choices = (ids - self.first_word).clamp(min=0)
+        if not self.constraints.rules.items.repeats:
+            return choices, counts
+        earlier = torch.ones(ids.shape[2], ids.shape[2], dtype=torch.bool, device=ids.device).tril(
+            diagonal=-1
+        )
+        repeated = (choices[..., :, None] == choices[..., None, :]) & counts[..., None, :] & earlier
+        return choices, counts & ~repeated.any(dim=3)
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether nothing is ruled out but the end, or everything but what is wanted: word first."""
+        openings = self.openings
+        free = openings.whole.any(dim=2) & openings.begun.any(dim=2) & (openings.end | openings.lacking)
+        return (
+            self.unknown
+            and not any(self.constraints.rules.forbidden)
+            and bool((free | openings.forced | (self.beam.log_mass == DEAD)).all())
+        )
+
+    # --- what is chosen first ---
+
+    def best_words(self, best: Best, wanted: Tensor, count: int) -> Best:
+        """The best first choices where the restriction is simple.
+
+        best: of all words; wanted: (S, K, Q), log p of the words that are wanted.
+        """
+        choices, counts = self.wanted
+        openings = self.openings
+        scores = self._priced(wanted.masked_fill(~counts, DEAD), ending=best.end)
+        again = (best.choices[..., :, None] == choices[..., None, :]) & counts[..., None, :]
+        out = again.any(dim=3) | openings.forced[..., None] | ((best.choices == 0) & ~openings.end[..., None])
+        chosen_by = torch.cat([best.log_probs.masked_fill(out, DEAD), scores.chosen_by], dim=2)
+        paid = torch.cat([best.paid.masked_fill(out, DEAD), scores.paid], dim=2)
+        leading, places = chosen_by.topk(min(count, chosen_by.shape[2]), dim=2)
+        return Best(
+            leading,
+            torch.cat([best.choices, choices], dim=2).gather(2, places),
+            end=best.end.masked_fill(~openings.end, DEAD),
+            paid=paid.gather(2, places),
+        )
+
+    def first(self, scores: Tensor) -> Scores:
+        """log p of first choices, END the first of them. scores: (S, K, F)."""
+        openings = self.openings
+        if self.position_first:
+            gaps = openings.whole | openings.begun | openings.items.any(dim=2)
+            gaps = torch.where(openings.forced[..., None], openings.beside, gaps)
+            barred = torch.cat([~openings.end[..., None], ~gaps], dim=2)
+            return Scores.plain(self._shared(scores, barred))
+        barred = self._barred_first_words(scores)
+        paid = self._shared(scores, barred)
+        return self._with_wanted(paid, ending=scores[..., 0])
+
+    def second(self, scores: Tensor, first: Tensor, ending: Tensor | None) -> Scores:
+        """log p of second choices after these first ones. scores: (S, K, C, M); first: (S, K, C).
+
+        ending: (S, K), log p of the end as the model has it, where it comes first.
+        """
+        if not self.position_first:
+            barred = self._barred_gaps(first + self.first_word)
+            return Scores.plain(renormalised(scores, barred & (first != 0)[..., None]))  # the end has no gap
+        assert ending is not None
+        gap = (first - 1).clamp(min=0)
+        return self._of_words_in(gap, scores, ending)
+
+    def _shared(self, scores: Tensor, barred: Tensor) -> Tensor:
+        """log p of first choices: what is barred is shared, but not an end that lacks something.
+
+        scores, barred: (S, K, F).
+        """
+        openings = self.openings
+        not_shared = torch.zeros_like(barred)
+        not_shared[..., 0] = openings.lacking & ~openings.forced
+        if not self.position_first:
+            not_shared |= self.constraints.in_item[..., None]
+        return renormalised(scores, barred, not_shared=not_shared)
+
+    def _with_wanted(self, paid: Tensor, *, ending: Tensor) -> Scores:
+        """paid: (S, K, V), of which the wanted words are chosen by other scores."""
+        choices, counts = self.wanted
+        if not choices.shape[2]:
+            return Scores.plain(paid)
+        of_wanted = paid.gather(2, choices).masked_fill(~counts, DEAD)
+        priced = self._priced(of_wanted, ending=ending).chosen_by
+        return Scores(paid, _scattered(paid, choices, counts, priced))
+
+    def _priced(self, wanted: Tensor, *, ending: Tensor) -> Scores:
+        """What wanted words are chosen by. wanted: (S, K, Q), log p."""
+        in_template = self.constraints.in_template[:, None, None]
+        paid = torch.where(in_template & (wanted > DEAD), 0.0, wanted)
+        return Scores(paid, torch.where(in_template, paid, self._urged(paid, ending[..., None])))
+
+    def _urged(self, paid: Tensor, ending: Tensor) -> Tensor:
+        """Required words with the end's share and their head start. paid, ending: (S, K, ..., Q or 1)."""
+        lacking = self.openings.lacking & ~self.openings.forced
+        boost = _boost(paid, ending).where(lacking.view(*lacking.shape, *[1] * (paid.dim() - 2)), 0.0)
+        return paid + boost + self.head_start
+
+    # --- word first ---
+
+    def _barred_first_words(self, scores: Tensor) -> Tensor:
+        openings, ends = self.openings, self.constraints.rules.ends_word[self.first_word :]
+        no_whole, no_begun = ~openings.whole.any(dim=2), ~openings.begun.any(dim=2)
+        barred = torch.zeros_like(scores, dtype=torch.bool)
+        if bool((no_whole | no_begun).any()):
+            barred = torch.where(ends, no_whole[..., None], no_begun[..., None])
+        for token, gaps in self.barred_pieces.items():
+            possible = openings.whole if bool(self.constraints.rules.ends_word[token]) else openings.begun
+            barred[..., token - self.first_word] |= ~(possible & ~gaps).any(dim=2)
+        barred = self._with_forbidden(barred)
+        barred = _scattered(barred, *self.wanted, torch.tensor(False))
+        barred[..., 0] = ~openings.end
+        return barred
+
+    def _barred_gaps(self, words: Tensor) -> Tensor:
+        """words: (S, K, C); returns (S, K, C, G)."""
+        openings = self.openings
+        ends = self.constraints.rules.ends(words)[..., None]
+        possible = torch.where(ends, openings.whole[:, :, None], openings.begun[:, :, None])
+        for token, gaps in self.barred_pieces.items():
+            possible = possible & ~((words == token)[..., None] & gaps[:, :, None])
+        possible = possible | self._gaps_of_items(words)
+        return ~torch.where(openings.forced[..., None, None], openings.beside[:, :, None], possible)
+
+    # --- position first ---
+
+    def _of_words_in(self, gap: Tensor, scores: Tensor, ending: Tensor) -> Scores:
+        """gap: (S, K, C); scores: (S, K, C, V)."""
+        openings, constraints = self.openings, self.constraints
+        whole, begun = (each.gather(2, gap)[..., None] for each in (openings.whole, openings.begun))
+        barred = torch.where(constraints.rules.ends_word[self.first_word :], ~whole, ~begun)
+        for token, gaps in self.barred_pieces.items():
+            barred[..., token - self.first_word] |= gaps.gather(2, gap)
+        barred = self._with_forbidden(barred)
+        choices, counts = (each[:, :, None].expand(-1, -1, gap.shape[2], -1) for each in self.wanted)
+        here = counts & self._wanted_in(gap)
+        barred = _scattered(barred, choices, here, torch.tensor(False))
+        not_shared = constraints.in_item[..., None, None].expand_as(barred)
+        paid = renormalised(scores, barred, not_shared=not_shared)
+        if not choices.shape[3]:
+            return Scores.plain(paid)
+        # Given that it would not end, the words as they are; given that it would, those that are missing.
+        of_wanted = paid.gather(3, choices).masked_fill(~here, DEAD)
+        odds = ending - torch.log1p(-ending.exp().clamp(max=1 - 1e-6))
+        in_template = constraints.in_template[:, None, None, None]
+        priced = torch.where(in_template, of_wanted, self._urged(of_wanted, odds[..., None, None]))
+        return Scores(paid, _scattered(paid, choices, here, priced))
+
+    def _wanted_in(self, gap: Tensor) -> Tensor:
+        """Which of the wanted words may go into gaps. gap: (S, K, C); returns (S, K, C, Q)."""
+        openings, (choices, _) = self.openings, self.wanted
+        forced = openings.beside.gather(2, gap)[..., None] & openings.forced[..., None, None]  # (S, K, C, 1)
+        gaps = self._gaps_of_items(choices + self.first_word)  # (S, K, Q, G)
+        return forced | gaps.gather(3, gap[:, :, None].expand(-1, -1, choices.shape[2], -1)).transpose(2, 3)
+
+    # --- both ---
+
+    def _gaps_of_items(self, words: Tensor) -> Tensor:
+        """Where each word would begin an item or go on with one. words: (S, K, C); returns (S, K, C, G)."""
+        # Where an item is under way there is no gap to choose, so that all others go on from where they rest.
+        next_tokens = self.constraints.next_tokens[:, :, None]  # (S, K, 1, I, A)
+        of_item = (words[..., None, None] == next_tokens).any(dim=4)  # (S, K, C, I)
+        return (of_item[..., None] & self.openings.items[:, :, None]).any(dim=3)
+
+    def _with_forbidden(self, barred: Tensor) -> Tensor:
+        """barred: (S, K, V) or (S, K, C, V)."""
+        forbidden = self.constraints.barred_words()
+        if forbidden is not None:
+            barred = barred | forbidden[..., self.first_word :].view(
+                len(barred), *[1] * (barred.dim() - 2), -1
+            )
+        if not self.unknown:
+            barred = barred.clone()
+            barred[..., UNK - self.first_word] = True
+        return barred
+
+
+def _boost(wanted: Tensor, ending: Tensor) -> Tensor:
+    """What is added to log p of wanted words if they share the end's. wanted: (..., Q); ending: (..., 1)."""
+    total = wanted.logsumexp(dim=-1, keepdim=True)
+    return functional.softplus(ending - total.clamp(min=torch.finfo(total.dtype).min))
+
+
+def _scattered(row: Tensor, choices: Tensor, counts: Tensor, values: Tensor) -> Tensor:
+    """The same row with other values for those choices that count. row: (..., V); the others: (..., Q)."""
+    # What does not count is written into a last column, which nobody reads.
+    room = functional.pad(row, (0, 1))
+    places = choices.where(counts, row.shape[-1])
+    return room.scatter(-1, places, values.to(row).expand_as(places))[..., :-1]
+
+
+def renormalised(scores: Tensor, barred: Tensor, *, not_shared: Tensor | None = None) -> Tensor:
+    """log p among what is not barred; untouched, to the last bit, where nothing is. All: (..., choices).
+
+    not_shared: what is barred, but keeps its probability for itself.
+    """
+    if not bool(barred.any()):
+        return scores
+    shared = barred if not_shared is None else barred & ~not_shared
+    some = shared.any(dim=-1, keepdim=True)
+    possible = scores.masked_fill(shared, DEAD)
+    among_possible = possible - possible.logsumexp(dim=-1, keepdim=True)
+    return torch.where(some, among_possible, scores).masked_fill(barred, DEAD)

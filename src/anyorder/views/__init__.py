@@ -1,0 +1,1 @@
+"""Pictures, pages, tables and texts that people look at."""
