@@ -24,6 +24,21 @@ def test_a_packed_product_is_the_product(shape: tuple[int, ...], bias: bool) -> 
         torch.testing.assert_close(PackedLinear(linear.weight, linear.bias)(states), linear(states))
 
 
+@pytest.mark.parametrize("threads", [1, 2, 4, 7])
+def test_one_row_is_multiplied_by_parts(threads: int) -> None:
+    """Also where the parts can't be alike, and where the number of threads changes afterwards."""
+    torch.manual_seed(0)
+    linear, states = nn.Linear(96, 70), torch.randn(1, 1, 96)
+    packed, before = PackedLinear(linear.weight, linear.bias), torch.get_num_threads()
+    with torch.no_grad():
+        torch.testing.assert_close(packed(states), linear(states))
+        try:
+            torch.set_num_threads(threads)
+            torch.testing.assert_close(packed(states), linear(states))
+        finally:
+            torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("search", ["two-step", "joint"])
 @pytest.mark.parametrize("first", ["word", "position"])
 @pytest.mark.parametrize("beam", [1, 4])

@@ -7,6 +7,7 @@ single precision is left as it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import cast
 
@@ -36,18 +37,54 @@ def pack(model: EncoderDecoder, *, precision: str) -> None:
 
 
 class PackedLinear(nn.Module):
-    """A linear map in single precision by oneDNN."""
+    """A linear map in single precision by oneDNN.
+
+    With one row alone all is waiting for memory, and oneDNN reads its layout at half the speed that memory
+    has. So the first time that somebody asks for one, the plain matrix is kept too, a part for each thread.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         super().__init__()
         self.bias = None if bias is None else bias.detach()
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), ROWS)
         self._multiply = torch.ops.mkldnn._linear_pointwise.default  # looked up once: it is called often
+        self._for_one_row: _Parts | None = None
 
     def forward(self, states: Tensor) -> Tensor:
         """states: (..., in)."""
+        if states.numel() == states.shape[-1]:
+            return self._parts().product(states)
         product: Tensor = self._multiply(states, self._packed, self.bias, "none", [], "")
         return product
+
+    def _parts(self) -> _Parts:
+        threads = torch.get_num_threads()
+        if self._for_one_row is None or self._for_one_row.threads != threads:
+            self._for_one_row = _Parts(self._packed.to_dense(), self.bias, threads=threads)
+        return self._for_one_row
+
+
+class _Parts:
+    """A matrix cut into a part for each thread, T, or into as many as divide it."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, threads: int) -> None:
+        outputs, inputs = weight.shape
+        parts = math.gcd(outputs, threads)
+        self.threads = threads
+        self._weight = weight.view(parts, -1, inputs)
+        self._bias = None if bias is None else bias.view(parts, -1, 1)
+        self._input = (parts, 1, inputs)
+        self._output = outputs
+
+    def product(self, row: Tensor) -> Tensor:
+        """row: (..., in), all but the last of one element; returns (..., out)."""
+        # As a row that is transposed: of a column, torch would make copies, and take four times as long.
+        states = row.reshape(1, 1, -1).expand(self._input).mT
+        if self._bias is None:
+            product = torch.bmm(self._weight, states)
+        else:
+            product = torch.baddbmm(self._bias, self._weight, states)
+        return product.view(*row.shape[:-1], self._output)
 
 
 def can_pack() -> bool:
