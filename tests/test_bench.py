@@ -18,6 +18,7 @@ from anyorder.bench.engines import BASELINE, Setting, bench_engines
 from anyorder.bench.measure import Row, in_turns
 from anyorder.bench.products import bench_products
 from anyorder.bench.scaling import bench_scaling
+from anyorder.bench.starting import bench_starting
 from anyorder.bench.workers import Work, Worker
 from anyorder.ground.config import Model
 from anyorder.ground.errors import UserError
@@ -144,6 +145,14 @@ def test_scaling_divides_by_what_was_written() -> None:
     rows = bench_scaling(SMALL, lengths=[2, 8], batch=2, repeats=1)
     assert [row.at for row in rows[:-1]] == [2, 8, 2, 8]
     assert rows[0].ratio == rows[2].ratio == 1.0
+
+
+def test_a_cold_start_is_compared_with_an_import() -> None:
+    rows = bench_starting("django-small", "raise an exception ValueError .", repeats=1)
+    assert [row.name for row in rows] == ["import torch", "generate django-small"]
+    assert all(row.value > 100 for row in rows)  # milliseconds: something was started
+    with pytest.raises(UserError, match="^nowhere: no such folder"):
+        bench_starting("nowhere", "a", repeats=1)
 
 
 def test_a_picture_has_a_curve_for_each_variant() -> None:

@@ -286,6 +286,22 @@ def train(
     show(bench_training(setting, sentences=sentences, peers=peers, repeats=repeats), as_json=as_json)
 
 
+@app.command()
+def start(
+    run: str = typer.Argument("django-small", help="A run's folder or a model's name."),
+    line: str = typer.Option("raise an exception ValueError .", "--source", help="What is written for."),
+    repeats: int = typer.Option(9, "--repeats", min=1),
+    as_json: bool = AS_JSON,
+) -> None:
+    """How long `generate` takes for one line from a cold start, against the import of torch alone.
+
+    Example: `anyorder bench start`
+    """
+    from anyorder.bench.starting import bench_starting
+
+    show(bench_starting(run, line, repeats=repeats), as_json=as_json)
+
+
 def _prepare(*, threads: int | None, peers: bool) -> None:
     import torch
 
@@ -315,7 +331,7 @@ def _draw(path: Path | None, rows: Sequence[Row], *, title: str, axis: str, upwa
 
 
 def _sentences(path: Path) -> list[str]:
-    """Lines of which each holds something: times are of a sentence and of a word."""
+    """Lines of which each holds something: times are of a sentence and of a token."""
     from anyorder.data.reading import read_lines
 
     sentences = []
