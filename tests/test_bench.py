@@ -151,7 +151,7 @@ def test_a_cold_start_is_compared_with_an_import() -> None:
     rows = bench_starting("django-small", "raise an exception ValueError .", repeats=1)
     assert [row.name for row in rows] == ["import torch", "generate django-small"]
     assert all(row.value > 100 for row in rows)  # milliseconds: something was started
-    with pytest.raises(UserError, match="^nowhere: no such folder"):
+    with pytest.raises(UserError, match=r"^nowhere: no such folder"):
         bench_starting("nowhere", "a", repeats=1)
 
 
