@@ -19,7 +19,7 @@ from anyorder.ground.config import Decode, Recipe
 from anyorder.metrics import Options, evaluate
 from anyorder.metrics.significance import compare
 from anyorder.runs.beam_curves import BeamCurve, beam_curves
-from anyorder.runs.comparison import RunComparison, Significance, compare_runs, group_trainings
+from anyorder.runs.comparison import RunComparison, Significance, compare_runs, group_trainings, row_labels
 from anyorder.runs.results import Report, RunResults, Score, Sweep, digest, save_results
 from anyorder.views.beam_plot import plot
 from anyorder.views.comparison_tables import as_latex, as_markdown, difference_table, explanation, score_table
@@ -46,6 +46,7 @@ def evaluated(
     outputs: Sequence[str],
     *,
     order: str = "l2r",
+    kind: str = "indigo",
     seed: int = 1,
     beam: int = 1,
     swept: Sweep | None = None,
@@ -57,7 +58,12 @@ def evaluated(
 ) -> RunResults:
     """Results of a run, without the model."""
     files = {"source": "s", "target": "t"}
-    recipe = {"run": folder / name, "data": {"train": files, "dev": files}, "order": {"name": order}}
+    recipe = {
+        "run": folder / name,
+        "data": {"train": files, "dev": files},
+        "order": {"name": order},
+        "model": {"kind": kind},
+    }
     options = Options(tokenize=tokenize)
     scored = evaluate(outputs, [references], metrics=metrics, options=options)
     report = Report(
@@ -105,6 +111,14 @@ def names(groups: list[list[RunResults]]) -> list[list[str]]:
 def test_trainings_of_a_system_are_one_row_wherever_they_stand(order: list[RunResults]) -> None:
     found = {frozenset(group) for group in names(group_trainings(order))}
     assert found == {frozenset(f"{kind}-{seed}" for seed in (1, 2, 3)) for kind in ("l2r", "sao")}
+
+
+def test_rows_are_called_by_what_differs() -> None:
+    kinds = [evaluated(kind, REFERENCE, kind=kind) for kind in ("transformer", "insertion")]
+    groups = group_trainings([L2R[0], SAO[0], *kinds])
+    assert row_labels(groups) == ["L2R", "SAO", "Transformer", "Insertion Transformer"]
+    again = evaluated("longer", REFERENCE, kind="transformer", steps=7)
+    assert row_labels([kinds[:1], [again]]) == ["Transformer transformer", "Transformer longer"]
 
 
 SWEPT = sweep({"dev": {1: 1.0, 2: 2.0}}, beam=2)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
-from anyorder.ground.config import Splits
+from anyorder.ground.config import Recipe, Splits
 from anyorder.ground.errors import UserError
 from anyorder.metrics import Result, evaluate
 from anyorder.metrics.significance import SEED, Comparison, compare_means, trainings_p
@@ -20,6 +20,7 @@ from anyorder.runs.results import TUNED_ON, Report, RunResults
 
 DECIMALS = 2  # of the scores that are told; what is equal so far is as good
 BASELINE_ORDER = "l2r"
+OTHER_KINDS = {"transformer": "Transformer", "insertion": "Insertion Transformer"}  # by model.kind
 USUALLY_TESTED = ("bleu", "exact")
 
 # Keys of a recipe in which trainings of one system may differ: they change where and how long a run is
@@ -184,13 +185,18 @@ def _flat(values: Mapping[str, object], *, prefix: str = "") -> Iterator[tuple[s
 
 
 def row_labels(groups: Sequence[Sequence[RunResults]]) -> list[str]:
-    """The order, and where several rows have the same the name of their first run too."""
-    orders = [group[0].report.recipe.order.name.upper() for group in groups]
-    times = Counter(orders)
+    """The order or another kind of model, and where several rows have the same their first run's name too."""
+    kinds = [_kind(group[0].report.recipe) for group in groups]
+    times = Counter(kinds)
     return [
-        order if times[order] == 1 else f"{order} {group[0].run.resolve().name}"
-        for order, group in zip(orders, groups, strict=True)
+        kind if times[kind] == 1 else f"{kind} {group[0].run.resolve().name}"
+        for kind, group in zip(kinds, groups, strict=True)
     ]
+
+
+def _kind(recipe: Recipe) -> str:
+    other = OTHER_KINDS.get(recipe.model.kind)
+    return recipe.order.name.upper() if other is None else other
 
 
 def _common_metrics(results: Sequence[RunResults], *, wanted: Sequence[str] | None) -> list[str]:
