@@ -42,7 +42,7 @@ class Relations:
 
     def bias(self, scores: Tensor) -> Tensor:
         """Pick each pair's score. scores: (B, H, Q, C), q · A; returns (B, H, Q, K)."""
-        if len(self.one_hot) == 1:  # the same for all of the batch, which can then join the heads
+        if len(self.one_hot) == 1 < len(scores):  # the same for all of the batch, which then joins the heads
             picked = torch.matmul(scores.permute(2, 0, 1, 3).flatten(1, 2), self.one_hot[0])  # (Q, B·H, K)
             return picked.unflatten(1, scores.shape[:2]).permute(1, 2, 0, 3)
         return torch.matmul(scores.transpose(1, 2), self.one_hot).transpose(1, 2)

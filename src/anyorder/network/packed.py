@@ -73,13 +73,14 @@ class _Parts:
         self.threads = threads
         self._weight = weight.view(parts, -1, inputs)
         self._bias = None if bias is None else bias.view(parts, -1, 1)
-        self._input = (parts, 1, inputs)
+        # The row as a column for every part. Laid out as a column should be: of one that only looks like it,
+        # torch would make copies, and take four times as long.
+        self._column = (parts, inputs, 1), (0, 1, inputs)
         self._output = outputs
 
     def product(self, row: Tensor) -> Tensor:
         """row: (..., in), all but the last of one element; returns (..., out)."""
-        # As a row that is transposed: of a column, torch would make copies, and take four times as long.
-        states = row.reshape(1, 1, -1).expand(self._input).mT
+        states = row.contiguous().as_strided(*self._column)
         if self._bias is None:
             product = torch.bmm(self._weight, states)
         else:
