@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from anyorder.data.batch import Batch, Example, collate, collate_sources, plan_epoch, shares
 from anyorder.ground.tokens import BOS, EOD, EOS, PAD
-from anyorder.network.loss import batch_loss, score_steps
+from anyorder.network.loss import batch_loss, score_steps, word_scores
 from anyorder.network.model import END, Indigo
 
 firsts = pytest.mark.parametrize("first", ["word", "position"])
@@ -327,3 +327,32 @@ def test_shares_part_a_batch_evenly(pairs: int, parts: int) -> None:
     assert len(cut) == parts
     assert sorted(itertools.chain.from_iterable(plain(cut))) == batch.tolist()
     assert {len(part) for part in cut} <= {pairs // parts, math.ceil(pairs / parts)}
+
+
+# --- the gradient that is made in place ---
+
+
+@pytest.mark.parametrize("words", [3, 2**18 + 5], ids=["many rows a block", "one row a block"])
+def test_scores_of_words_and_their_gradient_are_those_of_the_formula(words: int) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(6, words, dtype=torch.float64, requires_grad=True)
+    chosen = torch.randint(0, words, (6,))
+    weights = torch.randn(2, 6, dtype=torch.float64)
+
+    def plain() -> tuple[torch.Tensor, torch.Tensor]:
+        normaliser = logits.logsumexp(dim=1)
+        return logits[range(6), chosen] - normaliser, logits.mean(dim=1) - normaliser
+
+    found, expected = torch.stack(word_scores(logits, chosen)), torch.stack(plain())
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad((scores * weights).sum(), logits)[0] for scores in (found, expected)]
+    torch.testing.assert_close(*gradients)
+
+
+def test_a_gradient_that_took_the_scores_place_is_not_made_again() -> None:
+    logits = torch.randn(2, 3, requires_grad=True)
+    log_prob, _ = word_scores(logits, torch.tensor([0, 2]))
+    total = log_prob.sum()
+    total.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="differentiated twice"):
+        total.backward()
