@@ -1,7 +1,8 @@
-"""Files and folders that are written whole or not at all."""
+"""Files and folders that are written whole or not at all, and formats that are known or refused."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anyorder.ground.errors import UserError
+from anyorder.ground.version import __version__
 
 
 def make_folder(path: Path) -> None:
@@ -28,6 +30,25 @@ def write_file(path: Path, content: bytes) -> None:
     """Replace a file at once: it is never seen half-written."""
     with published_file(path) as file:
         file.write(content)
+
+
+def read_versioned(path: Path, *, newest: int, what: str) -> dict[str, Any]:
+    """A JSON object that has a format number, which must not be newer than this package's.
+
+    what: it should be, for the refusal of anything else.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        values = None
+    version = values.get("format") if isinstance(values, dict) else None
+    if not isinstance(version, int):
+        raise UserError(f"{path}: not {what}")
+    if version > newest:
+        raise UserError(
+            f"{path}: is of format {version}, but this anyorder ({__version__}) reads only up to {newest}"
+        )
+    return dict(values)
 
 
 def write_array(file: IO[bytes], values: NDArray[Any]) -> None:

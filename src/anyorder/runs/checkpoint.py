@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from anyorder.ground.config import Recipe, Section, checked
 from anyorder.ground.errors import UserError
-from anyorder.ground.files import make_folder, write_file
+from anyorder.ground.files import make_folder, read_versioned, write_file
 from anyorder.ground.shipped import located, shipped_models
 from anyorder.ground.tokens import FILE_NAME as TOKENIZER_FILE
 from anyorder.ground.tokens import Tokenizer
@@ -106,7 +106,7 @@ def load_trained(folder: Path, *, device: torch.device) -> Trained:
 def _load_configuration(folder: Path) -> _Configuration:
     path = folder / CONFIG_FILE
     try:
-        values = _read_versioned(path, what="a model's configuration")
+        values = read_versioned(path, newest=FORMAT, what="a model's configuration")
     except FileNotFoundError:
         if folder.exists():
             raise UserError(f"{folder}: no {CONFIG_FILE} in it, so it is no trained model") from None
@@ -115,22 +115,6 @@ def _load_configuration(folder: Path) -> _Configuration:
     except NotADirectoryError:
         raise UserError(f"{folder}: not a folder; give the folder of a trained model") from None
     return checked(_Configuration, values, origin=str(path))
-
-
-def _read_versioned(path: Path, *, what: str) -> dict[str, Any]:
-    """A JSON object that has a format number, which must not be newer than this package's."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        values = None
-    version = values.get("format") if isinstance(values, dict) else None
-    if not isinstance(version, int):
-        raise UserError(f"{path}: not {what}")
-    if version > FORMAT:
-        raise UserError(
-            f"{path}: is of format {version}, but this anyorder ({__version__}) reads only up to {FORMAT}"
-        )
-    return dict(values)
 
 
 def _card(name: str, trained: Trained) -> str:
@@ -184,7 +168,7 @@ class Checkpoint:
         """Everything else that the loop needs."""
         path = self.folder / PROGRESS_FILE
         try:
-            values = _read_versioned(path, what="the progress of a training")
+            values = read_versioned(path, newest=FORMAT, what="the progress of a training")
         except OSError as error:
             raise UserError(f"{path}: can't be read: {error.strerror}") from None
         return {name: value for name, value in values.items() if name != "format"}

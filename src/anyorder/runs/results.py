@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from anyorder.data.reading import File, content_digest
 from anyorder.ground.config import SPLITS, Decode, Recipe, Section, Splits, checked
 from anyorder.ground.errors import UserError
-from anyorder.ground.files import make_folder, write_file
+from anyorder.ground.files import make_folder, read_versioned, write_file
 from anyorder.ground.shipped import refuse_results
 from anyorder.ground.version import __version__
 from anyorder.metrics import Options
@@ -174,17 +174,7 @@ def _reference_file(folder: Path, name: str, number: int) -> Path:
 
 def read_report(path: Path) -> Report:
     """One evaluation, without the text that was scored."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        values = None
-    version = values.get("format") if isinstance(values, dict) else None
-    if not isinstance(version, int):
-        raise UserError(f"{path}: not the results of an evaluation")
-    if version > FORMAT:
-        raise UserError(
-            f"{path}: is of format {version}, but this anyorder ({__version__}) reads only up to {FORMAT}"
-        )
+    values = read_versioned(path, newest=FORMAT, what="the results of an evaluation")
     return checked(Report, values, origin=str(path))
 
 
