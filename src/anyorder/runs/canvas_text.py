@@ -5,6 +5,7 @@ Here text becomes the canvas that a search keeps to; `filling` makes text of wha
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,13 +108,15 @@ class CompiledCanvas:
         self._lead = self._trail = ""  # white space around the whole
         self._numbered = False  # whether blanks have numbers that a person knows
         blanks, before, after = self._frame()
-        sizes = [self._encode(part) for part in self._parts]
-        self._sizes = [len(tokens) for tokens in sizes]
+        items = [self._ways(must) for must in self._musts()]
+        self._tokens = self._encoded(self._parts, self._draft_parts, *itertools.chain.from_iterable(items))
+        encoded = [self._tokens[part.words] for part in self._parts]
+        self._sizes = [len(tokens) for tokens in encoded]
         template: list[tuple[int, int]] = []
-        for tokens, right in zip(sizes, after, strict=True):
+        for tokens, right in zip(encoded, after, strict=True):
             template += [(token, CLOSED) for token in tokens[:-1]]
             template.append((tokens[-1], right))
-        self.items = [self._item(must) for must in self._musts()]
+        self.items = [[self._in_order(parts) for parts in ways] for ways in items]
         if self._draft_parts:
             self.items.append([self._in_order(self._draft_parts, is_draft=True)])
         self.canvas = Canvas(
@@ -199,28 +202,33 @@ class CompiledCanvas:
             raise self.refusal(f"{text!r}: holds no word by the target's rules")
         return Given(text, words, glued_left=glued_left, glued_right=glued_right)
 
-    def _encode(self, part: Given) -> list[int]:
-        return self._source.copied(self._tokenizer.encode_words([part.words], "target")[0]).ids
+    def _encoded(self, *parts: Sequence[Given]) -> dict[tuple[str, ...], list[int]]:
+        """Tokens of all parts, by their words: at once, for a call takes longer than a word."""
+        words = list({part.words for some in parts for part in some})
+        return {
+            these: self._source.copied(tokens).ids
+            for these, tokens in zip(words, self._tokenizer.encode_words(words, "target"), strict=True)
+        }
 
     def _musts(self) -> Sequence[str]:
         must = self._text.must
         return [" ___ ".join(must)] if self._text.in_order else must
 
-    def _item(self, must: str) -> list[CompiledWay]:
-        """A phrase in all its ways; ___ inside it is where words may be inserted."""
+    def _ways(self, must: str) -> list[list[Given]]:
+        """The parts of a phrase in all its ways; ___ inside it is where words may be inserted."""
         if self._text.in_order and ALTERNATIVE in must:
             raise self.refusal(f"must = {must!r}: alternatives can't be given with in_order")
         return [self._way(part.strip(), must) for part in must.split(ALTERNATIVE)]
 
-    def _way(self, phrase: str, must: str) -> CompiledWay:
+    def _way(self, phrase: str, must: str) -> list[Given]:
         texts = [part.strip() for part in re.split(r"_{3,}", phrase)]
         if not all(texts) or re.search(r"_{3,}\{", phrase):
             raise self.refusal(f"must = {must!r}: a blank must stand between words, without bounds")
-        return self._in_order([self._given(text) for text in texts])
+        return [self._given(text) for text in texts]
 
     def _in_order(self, parts: Sequence[Given], *, is_draft: bool = False) -> CompiledWay:
         """Parts that follow each other, each whole, with room between them."""
-        encoded = [self._encode(part) for part in parts]
+        encoded = [self._tokens[part.words] for part in parts]
         opens = [number == len(tokens) for tokens in encoded for number in range(1, len(tokens) + 1)]
         words = sum(len(part.words) for part in parts)
         tokens = tuple(token for part in encoded for token in part)

@@ -250,11 +250,9 @@ class Writer:
         return found
 
     def _completion(self, hypothesis: Hypothesis, canvas: CompiledCanvas, own: Sequence[str]) -> Completion:
-        output, around = self._output(hypothesis, own), filled(canvas, hypothesis)
-        given = sum(owner != NOBODYS for owner in hypothesis.owners)
-        return Completion(
-            **vars(output) | {"text": around.text if given else output.text}, fills=around.fills, given=given
-        )
+        given, around = sum(owner != NOBODYS for owner in hypothesis.owners), filled(canvas, hypothesis)
+        output = self._output(hypothesis, own, text=around.text if given else None)
+        return Completion(**vars(output), fills=around.fills, given=given)
 
     # They overlap: a variable of type str may hold "marginal" too. Its owner gets what the name promises.
     @overload
@@ -373,9 +371,10 @@ class Writer:
             )
         return source
 
-    def _output(self, hypothesis: Hypothesis, own: Sequence[str]) -> Output:
+    def _output(self, hypothesis: Hypothesis, own: Sequence[str], *, text: str | None = None) -> Output:
+        """text: where it is known already."""
         return Output(
-            text=self.tokenizer.decode(hypothesis.sentence, own=own),
+            text=self.tokenizer.decode(hypothesis.sentence, own=own) if text is None else text,
             score=hypothesis.score,
             log_prob=hypothesis.log_prob,
             finished=hypothesis.finished,

@@ -81,7 +81,7 @@ class ItemGraph:
     tokens_left: Tensor  # (N,), most that are still to be written
     words: Tensor  # (N,), of the item, most
     first: Tensor  # (sentences, I), where each item begins; FINISHED where a sentence has fewer
-    repeats: bool  # a token is in several places of a sentence's items
+    repeats: bool  # a sentence may go on with the same token in several items or ways
 
     @classmethod
     def of(cls, canvases: Sequence[Canvas], *, device: torch.device) -> ItemGraph:
@@ -114,8 +114,9 @@ class ItemGraph:
 
 
 def _repeats(canvas: Canvas) -> bool:
-    tokens = [token for item in canvas.items for way in item for token in way.tokens]
-    return len(set(tokens)) < len(tokens)
+    of_items = [{token for way in item for token in way.tokens} for item in canvas.items]
+    distinct = set[int]().union(*of_items)
+    return any(len(item) > 1 for item in canvas.items) or len(distinct) < sum(map(len, of_items))
 
 
 @dataclass
