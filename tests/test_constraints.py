@@ -26,7 +26,7 @@ WORDS_END = torch.tensor([True] * (FIRST_WORD + 3))
 PIECES = WORDS_END.clone()
 PIECES[B] = False  # a word goes on after B: the only tokens that end one are A and C
 
-ALL = 170  # hypotheses, more than there are
+ALL = 700  # hypotheses, more than there are
 FULL_WIDTH = config.Decode(search="joint", beam=ALL, n_best=ALL, length_penalty=0)
 
 firsts = pytest.mark.parametrize("first", ["word", "position"])
@@ -161,6 +161,10 @@ class BruteForce:
             if not at_limit and self.reachable(grown)
         ]
         position_first = self.model.position_first
+        likeliest = (following.gap if position_first else following.word).max()
+        only = self._unfilled(filled) if following.end >= float(likeliest) else set()
+        if position_first and any(gap in only for _, gap in possible):
+            possible = [(word, gap) for word, gap in possible if gap in only]
         first_of = (lambda pair: pair[1]) if position_first else (lambda pair: pair[0])
         firsts = {}
         for word, gap in possible:
@@ -176,12 +180,23 @@ class BruteForce:
         scores = {None: firsts[None] - total} if None in firsts else {}
         for first in firsts.keys() - {None}:
             pairs = [pair for pair in possible if first_of(pair) == first]
+            if not position_first and any(gap in only for _, gap in pairs):
+                pairs = [(word, gap) for word, gap in pairs if gap in only]
             table = following.word if position_first else following.gap
             seconds = {pair: float(table[pair[0] - FIRST_WORD, pair[1]]) for pair in pairs}
             within = _log_sum(seconds.values())
             for pair, score in seconds.items():
                 scores[pair] = firsts[first] - total + score - within
         return scores
+
+    def _unfilled(self, filled: tuple) -> set[int]:
+        """Gaps of blanks that have too few words."""
+        return {
+            self.template.gap(place, within, filled)
+            for place, (blank, fill) in enumerate(zip(self.template.blanks, filled, strict=True))
+            if blank is not None and len(words_of(fill, self.ends_word)) < blank.least
+            for within in range(len(fill) + 1)
+        }
 
 
 def _log_sum(values: Iterable[float]) -> float:
@@ -195,6 +210,7 @@ TEMPLATES = {
     "a draft": Template((A, C), (Blank(), Blank(), Blank())),
     "at least two words": Template((A, C), (None, Blank(least=2), None)),
     "at most one word": Template((A,), (Blank(most=1), Blank(least=1, most=1))),
+    "a word in each": Template((A,), (Blank(least=1), Blank(least=1))),
 }
 
 
@@ -209,7 +225,7 @@ def test_a_full_beam_finds_all_completions_with_their_probabilities(
     if not ends_word.all() and name == "a prefix":
         template = Template((B, A), template.blanks)  # the last piece of a given word ends it
     opened = sum(blank is not None for blank in template.blanks)
-    most = len(template.tokens) + (3 if opened == 1 else 2)
+    most = len(template.tokens) + (3 if opened == 1 or name == "a word in each" else 2)
     expected = {
         steps: log_prob
         for steps, log_prob, ended in BruteForce(model, template, ends_word, most=most).paths()
@@ -297,6 +313,30 @@ def test_completions_are_as_likely_as_one(first: str, canvas: Canvas, seed: int)
             end = one.gap_scores[-1] if first == "position" else one.word_scores[-1]
         total += math.exp(one.log_prob - end)
     assert total == pytest.approx(1.0, abs=1e-6)
+
+
+def make_impatient(model: Indigo) -> None:
+    """From now on it would rather end, at every step."""
+    patient = model.first_log_probs
+
+    def impatient(*arguments: object) -> torch.Tensor:
+        scores = patient(*arguments)  # type: ignore[arg-type]
+        scores[..., 0] += 20
+        return scores.log_softmax(dim=-1)
+
+    model.first_log_probs = impatient  # type: ignore[method-assign]
+
+
+@firsts
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_model_that_would_end_fills_what_is_left_and_nothing_else(first: str, beam: int) -> None:
+    for seed in range(5):
+        model = tiny_model(first=first, seed=seed, words=3)
+        make_impatient(model)
+        canvas = Template((A, C), (Blank(), Blank(least=2), Blank(least=1))).canvas
+        best, *_ = completed(model, canvas, config.Decode(beam=beam, unknown=False), most=12)
+        assert best.finished
+        assert len(best.tokens) == canvas.least_tokens
 
 
 SEARCHES = {

@@ -40,7 +40,8 @@ Source = str | Path | NDArray[np.generic]
 # By name, as a recipe's [order], or given: for each target, slots over its words, counted from 1.
 TargetOrder = str | config.Order | Sequence[Sequence[int]]
 
-AT_ONCE = 64  # lines decoded together
+AT_ONCE = 64  # lines that come one after the other
+MANY = 512  # lines that are there already: those of like length are decoded together
 SHOWN = 40  # characters of a wrong value, in messages
 
 
@@ -126,7 +127,7 @@ class Writer:
         options: keys of the recipe's [decode], e.g. beam=5, n_best=5, search="sample"; the recipe's own
         settings hold for the others.
         """
-        return list(self.stream(sources, **options))
+        return list(self.stream(sources, at_once=MANY, **options))
 
     def stream(
         self,
@@ -206,8 +207,8 @@ class Writer:
             for canvas, source, name in zip(canvases, encoded, where, strict=True)
         ]
         outputs: list[list[Completion]] = []
-        for first in range(0, len(sources), AT_ONCE):
-            chosen = slice(first, first + AT_ONCE)
+        for first in range(0, len(sources), MANY):
+            chosen = slice(first, first + MANY)
             outputs += self._completed(encoded[chosen], compiled[chosen], settings=settings, first_line=first)
         return outputs
 

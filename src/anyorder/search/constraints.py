@@ -106,6 +106,7 @@ class Openings:
     items: Tensor  # (S, K, I, G), gaps in which each item may begin or go on
     end: Tensor  # (S, K), bool: they may end here
     lacking: Tensor  # (S, K), bool: items are missing
+    unfilled: Tensor | None  # (S, K, G), gaps of blanks that have too few words; None: nobody asks
 
 
 @dataclass(frozen=True)
@@ -274,6 +275,7 @@ class Constraints:
         numbers = torch.arange(gaps.open.shape[2], device=self.home.device)
         lacking = (self.node != FINISHED).any(dim=2)
         whole, begun, end = self._free_openings(gaps, beam, lacking=lacking)
+        unfilled = None if gaps.words is None else gaps.open & (gaps.of_blank(self._least() - gaps.words) > 0)
         return Openings(
             blank=gaps.blank,
             forced=forced,
@@ -283,7 +285,12 @@ class Constraints:
             items=self._item_gaps(gaps, beam),
             end=end & ~forced,
             lacking=lacking,
+            unfilled=unfilled,
         )
+
+    def _least(self) -> Tensor:
+        """Words that each blank must have, (S, 1, W)."""
+        return self.rules.least[self.sentences][:, None]
 
     def _free_openings(self, gaps: _Gaps, beam: Beam, *, lacking: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Gaps for whole and begun words, (S, K, G), and whether the end is possible, (S, K)."""
@@ -293,7 +300,7 @@ class Constraints:
         )  # (S, K), tokens
         missing = None
         if gaps.words is not None:
-            least, most = (each[self.sentences][:, None] for each in (self.rules.least, self.rules.most))
+            least, most = self._least(), self.rules.most[self.sentences][:, None]
             needed = needed + (least - gaps.words).clamp(min=0).sum(dim=2)
             missing = gaps.of_blank(least - gaps.words) > 0
             room = gaps.of_blank(most - gaps.words)

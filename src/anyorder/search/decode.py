@@ -108,8 +108,10 @@ class Moment:
         scores = self.model.second_log_probs(self.writing, self.state, places, first.flatten(0, 1))
         scores = scores.unflatten(0, self.beam.log_mass.shape)
         if self.restriction is not None:
-            ending = self.first_log_probs[..., END] if self.model.position_first else None
-            return self.restriction.second(scores, first, ending)
+            asked = self.model.position_first or self.restriction.counts_words
+            return self.restriction.second(
+                scores, first, first_scores=self.first_log_probs if asked else None
+            )
         return Scores.plain(self._known(scores) if self.model.position_first else scores)
 
     def _known(self, scores: Tensor) -> Tensor:

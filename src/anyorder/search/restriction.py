@@ -122,23 +122,45 @@ class Restriction:
         if self.position_first:
             gaps = openings.whole | openings.begun | openings.items.any(dim=2)
             gaps = torch.where(openings.forced[..., None], openings.beside, gaps)
+            gaps = self._where_missing(gaps, would_end(scores))
             barred = torch.cat([~openings.end[..., None], ~gaps], dim=2)
             return Scores.plain(self._shared(scores, barred))
         barred = self._barred_first_words(scores)
         paid = self._shared(scores, barred)
         return self._with_wanted(paid, ending=scores[..., 0])
 
-    def second(self, scores: Tensor, first: Tensor, ending: Tensor | None) -> Scores:
+    @property
+    def counts_words(self) -> bool:
+        """Whether some blank asks for a number of words."""
+        return self.openings.unfilled is not None
+
+    def second(self, scores: Tensor, first: Tensor, *, first_scores: Tensor | None) -> Scores:
         """log p of second choices after these first ones. scores: (S, K, C, M); first: (S, K, C).
 
-        ending: (S, K), log p of the end as the model has it, where it comes first.
+        first_scores: (S, K, F), as the model has them; they may be left out, word first, where no words are
+        counted.
         """
         if not self.position_first:
             barred = self._barred_gaps(first + self.first_word)
+            if first_scores is not None:
+                barred = ~self._where_missing(~barred, would_end(first_scores)[..., None])
             return Scores.plain(renormalised(scores, barred & (first != 0)[..., None]))  # the end has no gap
-        assert ending is not None
+        assert first_scores is not None
         gap = (first - 1).clamp(min=0)
-        return self._of_words_in(gap, scores, ending)
+        return self._of_words_in(gap, scores, first_scores[..., 0])
+
+    def _where_missing(self, gaps: Tensor, would_end: Tensor) -> Tensor:
+        """Possible gaps: where the model would end but for blanks with too few words, only those of these.
+
+        Otherwise it would go on in blanks that it is done with. gaps: (S, K, ..., G); would_end: (S, K, ...).
+        """
+        openings = self.openings
+        if openings.unfilled is None:
+            return gaps
+        as_gaps = [1] * (gaps.dim() - 3)
+        unfilled = gaps & openings.unfilled.view(*openings.unfilled.shape[:2], *as_gaps, -1)
+        only_these = would_end & ~openings.lacking.view(*openings.lacking.shape, *as_gaps)
+        return torch.where((only_these & unfilled.any(dim=-1))[..., None], unfilled, gaps)
 
     def _shared(self, scores: Tensor, barred: Tensor) -> Tensor:
         """log p of first choices: what is barred is shared, but not an end that lacks something.
@@ -250,6 +272,11 @@ class Restriction:
             barred = barred.clone()
             barred[..., UNK - self.first_word] = True
         return barred
+
+
+def would_end(scores: Tensor) -> Tensor:
+    """Whether the end is the likeliest first choice. scores: (S, K, F); returns (S, K)."""
+    return scores[..., 0] >= scores[..., 1:].amax(dim=-1)
 
 
 def _boost(wanted: Tensor, ending: Tensor) -> Tensor:
