@@ -385,8 +385,8 @@ def test_a_full_disk_stops_in_one_line_and_the_run_goes_on_later(
 
 
 def test_early_stopping_waits_for_so_many_validations(corpus: Path, tmp_path: Path) -> None:
-    # A model that has hardly learned anything gets no sentence right: its first zero remains the best.
-    overrides = ["train.lr=1e-9", "train.select=exact", "train.steps=40", "train.patience=2"]
+    # A model that learns nothing gets no sentence right: its first zero remains the best.
+    overrides = ["train.lr=1e-30", "train.select=exact", "train.steps=40", "train.patience=2"]
     watcher = learn(corpus, tmp_path / "run", *overrides)
     assert watcher.validations == [(4, True), (8, False), (12, False)]
     assert watcher.notes == ["no better exact in 2 validations: done"]
