@@ -68,6 +68,7 @@ def test_orders_do_not_depend_on_how_lines_are_batched(trained: Trained) -> None
     together = search_targets(with_batches_of(trained, 1000), files, beam=3, device=CPU)
     alone = search_targets(with_batches_of(trained, 1), files, beam=3, device=CPU)
     assert [one.line for one in together.sentences] == list(range(1, PAIRS["train"] + 1))
+    assert [one.tokens for one in together.sentences] == [one.tokens for one in alone.sentences]
     # Which of two equal words comes first is a tie, which falls as the batch lies, and beams may part there.
     ways = [
         [(one.tokens, one.slots) for one in found.sentences if len(set(one.tokens)) == len(one.tokens)]

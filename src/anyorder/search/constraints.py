@@ -274,8 +274,8 @@ class Constraints:
         beside = beam.places[..., -1] if beam.length else torch.zeros_like(self.home)
         numbers = torch.arange(gaps.open.shape[2], device=self.home.device)
         lacking = (self.node != FINISHED).any(dim=2)
-        whole, begun, end = self._free_openings(gaps, beam, lacking=lacking)
-        unfilled = None if gaps.words is None else gaps.open & (gaps.of_blank(self._least() - gaps.words) > 0)
+        missing = None if gaps.words is None else gaps.of_blank(self._least() - gaps.words) > 0
+        whole, begun, end = self._free_openings(gaps, beam, lacking=lacking, missing=missing)
         return Openings(
             blank=gaps.blank,
             forced=forced,
@@ -285,24 +285,27 @@ class Constraints:
             items=self._item_gaps(gaps, beam),
             end=end & ~forced,
             lacking=lacking,
-            unfilled=unfilled,
+            unfilled=None if missing is None else missing & gaps.open,
         )
 
     def _least(self) -> Tensor:
         """Words that each blank must have, (S, 1, W)."""
         return self.rules.least[self.sentences][:, None]
 
-    def _free_openings(self, gaps: _Gaps, beam: Beam, *, lacking: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Gaps for whole and begun words, (S, K, G), and whether the end is possible, (S, K)."""
+    def _free_openings(
+        self, gaps: _Gaps, beam: Beam, *, lacking: Tensor, missing: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Gaps for whole and begun words, (S, K, G), and whether the end is possible, (S, K).
+
+        missing: (S, K, G), whether each gap's blank has too few words; None: nobody counts them.
+        """
         whole = begun = gaps.open
         needed = self.rules.items.tokens_left[self.node].sum(dim=2) + gaps.unfinished.sum(
             dim=2
         )  # (S, K), tokens
-        missing = None
         if gaps.words is not None:
             least, most = self._least(), self.rules.most[self.sentences][:, None]
             needed = needed + (least - gaps.words).clamp(min=0).sum(dim=2)
-            missing = gaps.of_blank(least - gaps.words) > 0
             room = gaps.of_blank(most - gaps.words)
             # Where there is little room, items come first: so others can't take what they need.
             last = ~(self.rules.narrow[self.sentences][:, None] & lacking)[..., None]

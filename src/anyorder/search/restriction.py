@@ -149,17 +149,17 @@ class Restriction:
         gap = (first - 1).clamp(min=0)
         return self._of_words_in(gap, scores, first_scores[..., 0])
 
-    def _where_missing(self, gaps: Tensor, would_end: Tensor) -> Tensor:
+    def _where_missing(self, gaps: Tensor, wants_end: Tensor) -> Tensor:
         """Possible gaps: where the model would end but for blanks with too few words, only those of these.
 
-        Otherwise it would go on in blanks that it is done with. gaps: (S, K, ..., G); would_end: (S, K, ...).
+        Otherwise it would go on in blanks that it is done with. gaps: (S, K, ..., G); wants_end: (S, K, ...).
         """
         openings = self.openings
         if openings.unfilled is None:
             return gaps
         as_gaps = [1] * (gaps.dim() - 3)
         unfilled = gaps & openings.unfilled.view(*openings.unfilled.shape[:2], *as_gaps, -1)
-        only_these = would_end & ~openings.lacking.view(*openings.lacking.shape, *as_gaps)
+        only_these = wants_end & ~openings.lacking.view(*openings.lacking.shape, *as_gaps)
         return torch.where((only_these & unfilled.any(dim=-1))[..., None], unfilled, gaps)
 
     def _shared(self, scores: Tensor, barred: Tensor) -> Tensor:
