@@ -153,6 +153,8 @@ def test_a_cold_start_is_compared_with_an_import() -> None:
     assert all(row.value > 100 for row in rows)  # milliseconds: something was started
     with pytest.raises(UserError, match=r"^nowhere: no such folder"):
         bench_starting("nowhere", "a", repeats=1)
+    with pytest.raises(UserError, match="is blank"):
+        bench_starting("django-small", " ", repeats=1)
 
 
 def test_a_picture_has_a_curve_for_each_variant() -> None:

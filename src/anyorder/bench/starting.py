@@ -16,6 +16,8 @@ BASELINE = "import torch"
 
 def bench_starting(run: str, line: str, *, repeats: int) -> list[Row]:
     """Milliseconds by the clock to write one line, each time in a new process. line: a source."""
+    if not line.strip():
+        raise UserError(f"--source {line!r}: is blank, and nothing is written for it; must hold a word")
     with TemporaryDirectory() as folder:
         source = Path(folder) / "source"
         source.write_text(f"{line}\n", encoding="utf-8")
