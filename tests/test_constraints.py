@@ -489,7 +489,13 @@ def test_the_best_words_are_the_same_without_log_p_of_all_others(
     newest = beam.words
     for _ in range(length + 1):
         restriction = Restriction(
-            constraints, beam, model.word_head.first, position_first=False, unknown=True, head_start=2.0
+            constraints,
+            beam,
+            constraints.openings(beam),
+            model.word_head.first,
+            position_first=False,
+            unknown=True,
+            head_start=2.0,
         )
         state = model.advance(writing, newest.flatten(0, 1), beam.places.flatten(0, 1))
         moment = Moment(model, writing, state, beam, restriction=restriction)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from anyorder.ground import tokens
 from anyorder.ground.config import Side, Text
 from anyorder.ground.errors import UserError
-from anyorder.ground.tokens import BOS, EOD, EOS, PAD, SPECIALS, UNK, Tokenizer
+from anyorder.ground.tokens import BOS, EOD, EOS, FEW_LINES, PAD, SPECIALS, UNK, Tokenizer
 from anyorder.ground.words import _mecab_tagger, splitter
 
 SPACES = Side(split="spaces")
@@ -85,7 +85,7 @@ def test_a_token_ends_its_word_if_the_next_one_begins_another(tokenizer: Tokeniz
     assert len(tokenizer.ends_word) == tokenizer.size
 
 
-@given(st.lists(lines, max_size=5))
+@given(st.lists(lines, max_size=2 * FEW_LINES))
 def test_many_lines_at_once_are_the_same_lines(several: list[str]) -> None:
     assert PIECES.encode_all(several, "source") == [PIECES.encode(line, "source") for line in several]
 

@@ -31,6 +31,22 @@ def test_the_best_words_are_those_of_the_whole_softmax(rows: int, words: int, co
     torch.testing.assert_close(best.end.double(), every[:, 0], atol=1e-4, rtol=1e-4)
 
 
+@settings(max_examples=40, deadline=None)
+@given(words=st.sampled_from([1, BLOCK, BLOCK + 1, 2 * BLOCK + 3]), seed=st.integers(0, 2**31))
+def test_words_that_are_asked_for_are_found_in_every_block(words: int, seed: int) -> None:
+    chance = torch.Generator().manual_seed(seed)
+    embedding = torch.randn(words, 6, generator=chance)
+    query = torch.randn(32, 6, generator=chance)
+    asked = torch.randint(words, (32, 9), generator=chance)
+    every = (query.double() @ embedding.double().mT).log_softmax(dim=-1)
+
+    best, found = Vocabulary(embedding).best_and(query, asked, count=2)
+
+    assert found is not None
+    torch.testing.assert_close(found.double(), every.gather(1, asked), atol=1e-4, rtol=1e-4)
+    assert torch.equal(best.choices, Vocabulary(embedding).best(query, count=2).choices)
+
+
 def test_logits_may_be_large() -> None:
     """The normaliser of each block is taken relative to its own best word."""
     embedding = torch.zeros(2 * BLOCK, 1)

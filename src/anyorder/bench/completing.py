@@ -26,7 +26,7 @@ from anyorder.search.families import ordered
 
 FREE = "free"
 REQUIRED = (1, 2, 4)  # words of the reference, each set within the next
-AT_ONCE = 100  # sentences of a turn
+AT_ONCE = 250  # sentences of a turn
 LONGEST = 60  # tokens, by the grid beam search
 SEED = 1
 

@@ -37,6 +37,8 @@ SideName = Literal["source", "target"]
 # order that the source has them, and a model tells so many of them apart.
 OWN_KINDS = 16
 
+FEW_LINES = 8  # so few are encoded one by one: to wake other threads takes longer
+
 _END_OF_WORD = "</w>"
 _GOES_ON = "·"
 
@@ -102,7 +104,11 @@ class Tokenizer:
         # A word of the text that looks like a special is unknown, not the special. Pieces never spell one.
         disguises = dict.fromkeys(SPECIALS, SPECIALS[UNK]) if self.text.unit == "words" else {}
         disguised = [[disguises.get(word, word) for word in words] for words in words_of_lines]
-        encodings = self._backend.encode_batch(disguised, is_pretokenized=True, add_special_tokens=False)
+        rules = {"is_pretokenized": True, "add_special_tokens": False}
+        if len(disguised) < FEW_LINES:
+            encodings = [self._backend.encode(words, **rules) for words in disguised]
+        else:
+            encodings = self._backend.encode_batch(disguised, **rules)
         spellings = self._spelled_in_target if side == "target" else {}
         return [
             _tokens(list(words), encoding, spellings)

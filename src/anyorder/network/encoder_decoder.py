@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -37,6 +37,24 @@ class Memory:
     states: Tensor  # (B, S, D)
     mask: Tensor  # (B, S), bool: real, not padding
     words: Tensor | None = None  # (B, S), token ids; None for feature vectors
+
+    def followed_by(self, states: Tensor, words: Tensor) -> Memory:
+        """With more at the end. states: (B, H, D); words: (B, H), PAD where there are fewer."""
+        return Memory(
+            states=torch.cat([self.states, states], dim=1),
+            mask=torch.cat([self.mask, words != PAD], dim=1),
+            words=None if self.words is None else torch.cat([self.words, words], dim=1),
+        )
+
+    def closed_up(self) -> Memory:
+        """The same with all padding at the end: where required words follow the source, much is between."""
+        real = self.mask.sum(dim=1)
+        places = (~self.mask).long().argsort(dim=1, stable=True)[:, : int(real.max())]
+        return Memory(
+            states=self.states.gather(1, places[..., None].expand(-1, -1, self.states.shape[2])),
+            mask=self.mask.gather(1, places),
+            words=None if self.words is None else self.words.gather(1, places),
+        )
 
 
 class EncoderDecoder(nn.Module):
@@ -94,24 +112,23 @@ class EncoderDecoder(nn.Module):
             states = self.embed_source(source)
         else:
             states = self._embedded(self.embed_source, source) * math.sqrt(self.settings.width)
-        states = self._with_positions(states)
-        words = None if self.shape.features else source
+        memory = Memory(self._with_positions(states), mask, None if self.shape.features else source)
         told = 0
         if self.required_mark is not None and required is not None and required.shape[1]:
             told = required.shape[1]
-            states = torch.cat([states, self._embed_required(required)], dim=1)
-            mask = torch.cat([mask, required != PAD], dim=1)
-            words = None if words is None else torch.cat([words, required], dim=1)
+            memory = memory.followed_by(self._embed_required(required), required)
         distances = None
         if self.settings.encoder_positions == "relative":
             distances = Relations.distances(
                 source.shape[1], told, clip=self.settings.clip, device=source.device, dtype=states.dtype
             )
-        states = self.dropout(states)
-        blocked = ~mask[:, None, None, :]
+        elif told:
+            memory = memory.closed_up()
+        states = self.dropout(memory.states)
+        blocked = ~memory.mask[:, None, None, :]
         for layer in self.encoder:
             states = layer(states, relations=distances, blocked=blocked)
-        return Memory(states=self.encoder_norm(states), mask=mask, words=words)
+        return replace(memory, states=self.encoder_norm(states))
 
     def _embed_required(self, required: Tensor) -> Tensor:
         """required: (B, H); returns (B, H, D), told apart from the source by a mark."""

@@ -7,6 +7,8 @@ their states.
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
 from torch import Tensor, nn
 
@@ -71,12 +73,21 @@ class Writing:
         spread.scatter_(3, self.own[:, :, None].expand_as(values), values)
         return spread.flatten(1, 2)
 
+    def seen_by(self, hypotheses: Tensor) -> Writing:
+        """The same for some of the hypotheses, to ask what comes next. hypotheses: (S, B)."""
+        theirs = copy(self)
+        theirs.own = self._own_of(hypotheses)
+        return theirs
+
+    def _own_of(self, hypotheses: Tensor) -> Tensor:
+        return self.own.gather(1, hypotheses[..., None].expand(-1, -1, self.own.shape[2]))
+
     def follow(self, parent: Tensor, staying: Tensor) -> None:
         """Go on with some sentences, each of their hypotheses where its parent stood.
 
         parent: (S, B), among the hypotheses so far; staying: (S',), sentences, rising.
         """
-        self.own = self.own.gather(1, parent[..., None].expand(-1, -1, self.own.shape[2]))
+        self.own = self._own_of(parent)
         if len(staying) == len(parent):
             return
         self.own = self.own[staying]
@@ -278,9 +289,9 @@ class Indigo(EncoderDecoder):
         self, writing: Writing, state: Tensor, words: Tensor, *, count: int
     ) -> tuple[Best, Tensor]:
         """The best first choices, and log p of some others. words: (R, Q), first choices; returns (R, Q)."""
-        query = self.word_query(state)
-        best = writing.vocabulary.best(query, count=count)
-        return best, writing.vocabulary.log_probs(query, words, end=best.end)
+        best, log_probs = writing.vocabulary.best_and(self.word_query(state), words, count=count)
+        assert log_probs is not None
+        return best, log_probs
 
     def best_second(
         self, writing: Writing, state: Tensor, places: Tensor, first: Tensor, *, count: int

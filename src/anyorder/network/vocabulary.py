@@ -51,10 +51,16 @@ class Vocabulary:
 
     def best(self, query: Tensor, *, count: int) -> Best:
         """query: (R, D); count: C."""
+        return self.best_and(query, None, count=count)[0]
+
+    def best_and(self, query: Tensor, asked: Tensor | None, *, count: int) -> tuple[Best, Tensor | None]:
+        """And log p of some words that are asked for, whether they are good or not. asked: (R, Q)."""
         logits, words, shares, begin = [], [], [], 0
-        end = None
+        end, found = None, None
         for block in self._products(query):
             end = block[:, 0] if end is None else end
+            if asked is not None:
+                found = _looked_up(block, asked - begin, found)
             # A fused softmax is one pass over the block; a sum of exponentials would be four.
             shares.append(block[:, 0] - block.log_softmax(dim=1)[:, 0])
             best, places = leading(block, count)
@@ -65,14 +71,11 @@ class Vocabulary:
         normaliser = torch.stack(shares, dim=1).logsumexp(dim=1)
         best, chosen = torch.cat(logits, dim=1).topk(min(count, begin), dim=1)
         log_probs = best - normaliser[:, None]
-        return Best(
-            log_probs, torch.cat(words, dim=1).gather(1, chosen), end=end - normaliser, paid=log_probs
+        best_words = torch.cat(words, dim=1).gather(1, chosen)
+        return (
+            Best(log_probs, best_words, end=end - normaliser, paid=log_probs),
+            None if found is None else found - normaliser[:, None],
         )
-
-    def log_probs(self, query: Tensor, words: Tensor, *, end: Tensor) -> Tensor:
-        """Of some words, once that of the end is known. query: (R, D); words: (R, Q); end: (R,)."""
-        logits = at_least_float(torch.matmul(self.embedding[words], query[..., None]).squeeze(2))  # (R, Q)
-        return logits + (end - at_least_float(torch.matmul(query, self.embedding[0])))[:, None]
 
     def _products(self, query: Tensor) -> Iterator[Tensor]:
         """Logits of the words, block by block. query: (R, D)."""
@@ -84,6 +87,12 @@ class Vocabulary:
         words = max(BLOCK, FEW_LOGITS // len(query)) if on_cpu else len(self.embedding)
         for block in self.embedding.split(words):
             yield at_least_float(torch.matmul(query, block.mT))
+
+
+def _looked_up(block: Tensor, asked: Tensor, found: Tensor | None) -> Tensor:
+    """Logits of the words that this block has, and of others as they were. asked, found: (R, Q)."""
+    here = block.gather(1, asked.clamp(0, block.shape[1] - 1))
+    return here if found is None else torch.where((asked >= 0) & (asked < block.shape[1]), here, found)
 
 
 def leading(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:

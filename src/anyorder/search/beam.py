@@ -49,6 +49,19 @@ class Hypothesis:
         return tuple(read)
 
 
+class Parents:
+    """Hypotheses to go on with, B of each sentence's K. parent: (S, B)."""
+
+    def __init__(self, parent: Tensor, *, among: int) -> None:
+        self.hypotheses = parent
+        first = torch.arange(0, len(parent) * among, among, device=parent.device)  # row of each sentence
+        self.rows = (parent + first[:, None]).flatten()
+
+    def of(self, values: Tensor) -> Tensor:
+        """What is theirs. values: (S, K, ...); returns (S, B, ...)."""
+        return values.flatten(0, 1).index_select(0, self.rows).unflatten(0, self.hypotheses.shape)
+
+
 @dataclass(frozen=True)
 class Beam:
     """Hypotheses under way. Their first two tokens are the boundaries, which cost nothing."""
@@ -89,10 +102,7 @@ class Beam:
         log_mass: Tensor,
     ) -> Beam:
         """Write one more token into each of B hypotheses chosen a sentence. All arguments: (S, B)."""
-
-        def inherited(history: Tensor) -> Tensor:
-            return history.gather(1, parent[..., None].expand(-1, -1, history.shape[2]))
-
+        inherited = Parents(parent, among=self.log_mass.shape[1]).of
         places = insert(inherited(self.places).flatten(0, 1), gap.flatten())
         return Beam(
             sentences=self.sentences,

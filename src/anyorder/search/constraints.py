@@ -6,8 +6,8 @@ word is left unfinished beside a given one, and so is all that leaves too few to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from anyorder.ground.insertion import canvas as read_order
 from anyorder.ground.tokens import PAD
-from anyorder.search.beam import BOUNDARIES, Beam
+from anyorder.search.beam import BOUNDARIES, Beam, Parents
 from anyorder.search.canvas import CLOSED, FINISHED, Canvas, ItemGraph
 
 # S sentences under way, K hypotheses of each, n tokens on the canvas, G = n - 1 gaps, W blanks, V ids,
@@ -107,6 +107,7 @@ class Openings:
     end: Tensor  # (S, K), bool: they may end here
     lacking: Tensor  # (S, K), bool: items are missing
     unfilled: Tensor | None  # (S, K, G), gaps of blanks that have too few words; None: nobody asks
+    barred: Mapping[int, Tensor]  # by token, gaps in which it would complete a forbidden word: (S, K, G)
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Constraints:
     home: Tensor  # (S, K), the blank that the newest part was put into
     owner: Tensor  # (S, K, n), of the tokens in the order written: NOBODYS, OF_TEMPLATE, UNDER_WAY or an item
     right_blank: Tensor  # (S, K, n), what the gap right of each token belongs to, or CLOSED
-    counted: Tensor  # (S, K, n), the blank that a token's word counts for, or NO_BLANK
+    counted: Tensor | None  # (S, K, n), the blank that a token's word counts for, or NO_BLANK; None: unasked
 
     @classmethod
     def start(cls, rules: Rules, beam: Beam) -> Constraints:
@@ -139,13 +140,22 @@ class Constraints:
             home=beam.words.new_zeros(shape[:2]),
             owner=beam.words.new_full(shape, NOBODYS),
             right_blank=right_blank,
-            counted=beam.words.new_full(shape, NO_BLANK),
+            counted=beam.words.new_full(shape, NO_BLANK) if rules.any_counted else None,
         )
 
     def keep(self, sentences: Tensor) -> Constraints:
         """Only some of the sentences; sentences: (S',), indices."""
-        kept = {one.name: getattr(self, one.name)[sentences] for one in fields(self) if one.name != "rules"}
-        return replace(self, **kept)
+        return Constraints(
+            rules=self.rules,
+            sentences=self.sentences[sentences],
+            node=self.node[sentences],
+            inside=self.inside[sentences],
+            after=self.after[sentences],
+            home=self.home[sentences],
+            owner=self.owner[sentences],
+            right_blank=self.right_blank[sentences],
+            counted=None if self.counted is None else self.counted[sentences],
+        )
 
     # --- where hypotheses stand ---
 
@@ -215,17 +225,18 @@ class Constraints:
     ) -> Constraints:
         """Follow hypotheses that write one more token each. beam: before that; parent, word, gap: (S, B)."""
 
-        rows = torch.arange(len(parent), device=parent.device)[:, None], parent
+        inherited = Parents(parent, among=self.home.shape[1]).of
 
         def more(values: Tensor, newest: Tensor) -> Tensor:
-            return torch.cat([values[rows], newest[..., None]], dim=2)
+            return torch.cat([inherited(values), newest[..., None]], dim=2)
 
         graph, newest = self.rules.items, self.owner.shape[2]
-        at, in_item = self.at[rows], self.in_item[rows]
+        at, in_item = inherited(self.at), inherited(self.in_item)
 
         # Items that the word belongs to: those under way, or else all that may begin or go on in this gap.
-        same = self.next_tokens[rows] == word[..., None, None]  # (S, B, I, A)
-        may_begin = openings.items[(*rows, slice(None), gap)]  # (S, B, I)
+        same = graph.token[at] == word[..., None, None]  # (S, B, I, A)
+        in_gap = gap[..., None, None].expand(-1, -1, at.shape[2], -1)
+        may_begin = inherited(openings.items).gather(3, in_gap).squeeze(3)  # (S, B, I)
         goes_on = same.any(dim=3) & (at != FINISHED) & (in_item[..., None] | may_begin)
         if self.any_in_template:
             goes_on &= ~self.in_template[:, None, None]
@@ -244,24 +255,28 @@ class Constraints:
 
         # What goes on counts for the blank that it began in. Inside a part that several items may turn out to
         # have, what one of them keeps closed is closed.
-        home = torch.where(in_item, self.home[rows], openings.blank[(*rows, gap)])
+        blank = inherited(openings.blank).gather(2, gap[..., None]).squeeze(2)
+        home = torch.where(in_item, inherited(self.home), blank)
         closed = ~part_ends & (goes_on & ~opens).any(dim=2)
-        right, counted = home.masked_fill(closed, CLOSED), home
+        right = home.masked_fill(closed, CLOSED)
+        counted = None if self.counted is None else more(self.counted, home)
         if self.any_in_template:
             in_template = self.in_template[:, None]
             place = min(newest - BOUNDARIES, self.rules.template.shape[1] - 1)
             owner[..., -1] = torch.where(in_template, OF_TEMPLATE, owner[..., -1])
             right = torch.where(in_template, self.rules.template_right[self.sentences, place][:, None], right)
-            counted = torch.where(in_template, NO_BLANK, counted)
-        return replace(
-            self,
-            node=torch.where(owns, successor, self.node[rows]),
+            if counted is not None:
+                counted[..., -1] = torch.where(in_template, NO_BLANK, home)
+        return Constraints(
+            rules=self.rules,
+            sentences=self.sentences,
+            node=torch.where(owns, successor, inherited(self.node)),
             inside=torch.where(goes_on & ~part_ends[..., None], successor, FINISHED),
-            after=torch.where(owns, newest, self.after[rows]),
+            after=torch.where(owns, newest, inherited(self.after)),
             home=home,
             owner=owner,
             right_blank=more(self.right_blank, right),
-            counted=more(self.counted, counted),
+            counted=counted,
         )
 
     # --- where to go on ---
@@ -286,6 +301,7 @@ class Constraints:
             end=end & ~forced,
             lacking=lacking,
             unfilled=None if missing is None else missing & gaps.open,
+            barred=self._barred_pieces(beam),
         )
 
     def _least(self) -> Tensor:
@@ -360,6 +376,7 @@ class Constraints:
 
         ends: (S, K, n), by token; begun_at_edge, blank: (S, K, G), by gap.
         """
+        assert self.counted is not None
         words = self.home.new_zeros(*self.home.shape, self.rules.least.shape[1])
         whole = ends & (self.counted != NO_BLANK)
         words = words.scatter_add(2, self.counted.clamp(min=0), whole.long())
@@ -382,7 +399,7 @@ class Constraints:
             barred[row, 0, tokens] = True
         return barred
 
-    def barred_pieces(self, beam: Beam) -> dict[int, Tensor]:
+    def _barred_pieces(self, beam: Beam) -> dict[int, Tensor]:
         """By token, the gaps in which it would complete a forbidden word of several tokens: (S, K, G).
 
         What is given is written all the same: it is none of the words that are forbidden.

@@ -18,9 +18,9 @@ from anyorder.ground import config
 from anyorder.ground.tokens import UNK
 from anyorder.network.model import END, Indigo, Writing
 from anyorder.network.vocabulary import Best, best_of
-from anyorder.search.beam import BOUNDARIES, DEAD, Beam, Hypothesis
+from anyorder.search.beam import BOUNDARIES, DEAD, Beam, Hypothesis, Parents
 from anyorder.search.constraints import Constraints, Rules
-from anyorder.search.restriction import HEAD_START, TOLD_HEAD_START, Restriction, Scores
+from anyorder.search.restriction import HEAD_START, TOLD_HEAD_START, Ending, Restriction, Scores
 
 # S sentences under way, K hypotheses of each, B of them to go on with, R = S · K rows,
 # F first choices, C of them looked at, M second choices
@@ -73,13 +73,15 @@ class Moment:
     def best_first(self, count: int) -> Best:
         """The best first choices, (S, K, C)."""
         if self.restriction is not None and self.model.lists_best_words and self.restriction.is_simple:
-            return self._best_words(self.restriction, count)
+            listed = self._best_words(self.restriction, count)
+            if listed is not None:
+                return listed
         if not self._free(words=not self.model.position_first):
             return leading_of(self.first_scores(), count)
         best = self.model.best_first(self.writing, self.state, self.beam.places.flatten(0, 1), count=count)
         return Best(*(each.unflatten(0, self.beam.log_mass.shape) for each in best))
 
-    def _best_words(self, restriction: Restriction, count: int) -> Best:
+    def _best_words(self, restriction: Restriction, count: int) -> Best | None:
         words, _ = restriction.wanted
         # One more than asked for: the end may be among them, and ruled out. What is wanted comes in any case.
         best, wanted = self.model.best_words_and(
@@ -89,30 +91,42 @@ class Moment:
         best = Best(*(each.unflatten(0, shape) for each in best))
         return restriction.best_words(best, wanted.unflatten(0, shape), count)
 
-    def best_second(self, first: Tensor, count: int) -> Best:
-        """The best second choices after these first ones. first: (S, K, C); returns (S, K, C, M)."""
+    @cached_property
+    def ending(self) -> Ending | None:
+        """What a restriction must know to judge second choices; None: nothing."""
+        if self.restriction is None or not (self.model.position_first or self.restriction.counts_words):
+            return None
+        return Ending.among(self.first_log_probs)
+
+    def best_second(self, first: Tensor, count: int, *, parents: Parents | None = None) -> Best:
+        """The best second choices after these first ones. first: (S, N, C); returns (S, N, C, M).
+
+        parents: N hypotheses, whose first choices these are; None: they are of all K.
+        """
         if not self._free(words=self.model.position_first):
-            return leading_of(self.second_scores(first), count)
-        best = self.model.best_second(
-            self.writing, self.state, self.beam.places.flatten(0, 1), first.flatten(0, 1), count=count
-        )
-        return Best(*(each.unflatten(0, self.beam.log_mass.shape) for each in best))
+            return leading_of(self.second_scores(first, parents=parents), count)
+        best = self.model.best_second(*self._asked(parents), first.flatten(0, 1), count=count)
+        return Best(*(each.unflatten(0, first.shape[:2]) for each in best))
 
     def _free(self, *, words: bool) -> bool:
         """Whether nothing that could be chosen is ruled out. words: whether the choice is one of words."""
         return self.restriction is None and (self.unknown or not words)
 
-    def second_scores(self, first: Tensor) -> Scores:
-        """Of all second choices after these first ones. first: (S, K, C); returns (S, K, C, M)."""
-        places = self.beam.places.flatten(0, 1)
-        scores = self.model.second_log_probs(self.writing, self.state, places, first.flatten(0, 1))
-        scores = scores.unflatten(0, self.beam.log_mass.shape)
+    def second_scores(self, first: Tensor, *, parents: Parents | None = None) -> Scores:
+        """Of all second choices after these first ones, as `best_second` takes them; returns (S, N, C, M)."""
+        scores = self.model.second_log_probs(*self._asked(parents), first.flatten(0, 1))
+        scores = scores.unflatten(0, first.shape[:2])
         if self.restriction is not None:
-            asked = self.model.position_first or self.restriction.counts_words
-            return self.restriction.second(
-                scores, first, first_scores=self.first_log_probs if asked else None
-            )
+            return replace(self.restriction, parents=parents).second(scores, first, ending=self.ending)
         return Scores.plain(self._known(scores) if self.model.position_first else scores)
+
+    def _asked(self, parents: Parents | None) -> tuple[Writing, Tensor, Tensor]:
+        """What a model must know of the hypotheses that are asked: writing, state and places."""
+        places = self.beam.places.flatten(0, 1)
+        if parents is None:
+            return self.writing, self.state, places
+        state, places = (each.index_select(0, parents.rows) for each in (self.state, places))
+        return self.writing.seen_by(parents.hypotheses), state, places
 
     def _known(self, scores: Tensor) -> Tensor:
         """scores: (S, K, V) or (S, K, C, V), of which `<unk>` may be ruled out."""
@@ -161,6 +175,7 @@ def decode(
             restriction = Restriction(
                 constraints,
                 beam,
+                constraints.openings(beam),
                 first_word=model.word_head.first,
                 position_first=model.position_first,
                 unknown=settings.unknown,
@@ -204,9 +219,16 @@ def _head_start(model: Indigo) -> float:
 def search_two_step(moment: Moment, width: int) -> Expansion:
     """The paper's: the B best first choices overall, then all second ones of these, then the B best."""
     first = moment.best_first(width)  # (S, K, C)
-    mass = moment.standing[..., None] + first.log_probs
-    kept = _best(mass, width)
-    return _expand(moment, first, mass.masked_fill(~kept, DEAD), width, ends=kept & (first.choices == END))
+    mass = (moment.standing[..., None] + first.log_probs).flatten(1)
+    mass, kept = mass.topk(min(width, mass.shape[1]), dim=1)  # (S, B)
+    of_kept = first._replace(
+        log_probs=first.log_probs.flatten(1).gather(1, kept)[..., None],
+        choices=first.choices.flatten(1).gather(1, kept)[..., None],
+        paid=first.paid.flatten(1).gather(1, kept)[..., None],
+    )
+    # Only these are asked for second choices: of a beam of five, five instead of twenty-five.
+    parents = Parents(kept // first.choices.shape[2], among=first.choices.shape[1])
+    return _expand(moment, of_kept, mass[..., None], width, parents=parents)
 
 
 def search_joint(moment: Moment, width: int) -> Expansion:
@@ -223,7 +245,7 @@ def search_joint(moment: Moment, width: int) -> Expansion:
         looked_at = min(looked_at, choices)
         first = leading_of(first_scores, looked_at)
         mass = moment.standing[..., None] + first.log_probs  # (S, K, C)
-        expansion = _expand(moment, first, mass, width, ends=first.choices == END)
+        expansion = _expand(moment, first, mass, width)
         chosen_by = expansion.chosen_by
         worst = chosen_by[:, -1] if chosen_by.shape[1] == width else mass.new_tensor(DEAD)
         left_out = mass[..., -1].amax(dim=1)
@@ -236,19 +258,28 @@ def search_joint(moment: Moment, width: int) -> Expansion:
     return replace(expansion, ends=expansion.ends & among_best)
 
 
-def _expand(moment: Moment, first: Best, mass: Tensor, width: int, *, ends: Tensor) -> Expansion:
-    """The B best pairs with these first choices. mass, ends: (S, K, C)."""
-    second = moment.best_second(first.choices, width)  # (S, K, C, M)
+def _expand(
+    moment: Moment, first: Best, mass: Tensor, width: int, *, parents: Parents | None = None
+) -> Expansion:
+    """The B best pairs with these first choices. mass: (S, N, C), like them.
+
+    parents: N hypotheses, whose they are; None: they are of all K.
+    """
+    everybody = torch.arange(moment.beam.log_mass.shape[1], device=mass.device)
+    whose = everybody.expand(len(mass), -1) if parents is None else parents.hypotheses  # (S, N)
+    second = moment.best_second(first.choices, width, parents=parents)  # (S, N, C, M)
     pairs = (mass.masked_fill(first.choices == END, DEAD)[..., None] + second.log_probs).flatten(1)
     chosen_by, chosen = pairs.topk(min(width, pairs.shape[1]), dim=1)  # (S, B)
     choices, seconds = second.choices.shape[2:]
-    parent = chosen // (choices * seconds)
+    parent = whose.gather(1, chosen // (choices * seconds))
     first_score = first.paid.flatten(1).gather(1, chosen // seconds)
     second_score = second.paid.flatten(1).gather(1, chosen)
     log_mass = moment.beam.log_mass.gather(1, parent) + first_score + second_score
+    may_end = (first.choices == END).any(dim=2)  # (S, N)
+    ends = (may_end[..., None] & (whose[..., None] == everybody)).any(dim=1)  # (S, K)
     return Expansion(
         end_scores=first.end,
-        ends=ends.any(dim=2) & (moment.beam.log_mass + first.end > DEAD),
+        ends=ends & (moment.beam.log_mass + first.end > DEAD),
         parent=parent,
         first=first.choices.flatten(1).gather(1, chosen // seconds),
         second=second.choices.flatten(1).gather(1, chosen),
@@ -281,7 +312,8 @@ def sample(moment: Moment, chance: Tensor, settings: config.Decode) -> Expansion
         chance[..., 0],
         temperature=settings.temperature,
     )
-    second_scores = Scores(*(each.squeeze(2) for each in moment.second_scores(first[..., None])))  # (S, K, M)
+    second_scores = moment.second_scores(first[..., None])
+    second_scores = Scores(*(each.squeeze(2) for each in second_scores))  # (S, K, M)
     second = draw(
         shortlisted(second_scores.chosen_by, settings) if model.position_first else second_scores.chosen_by,
         chance[..., 1],

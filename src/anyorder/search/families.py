@@ -30,7 +30,7 @@ from anyorder.search.constraints import Rules
 from anyorder.search.decode import decode
 from anyorder.search.insertion_decode import decode_insertions
 
-DECODED_AT_ONCE = 64  # sources
+DECODED_AT_ONCE = 128  # sources
 DECODING_MEMORY = 2**30  # bytes, beside the weights; fewer sources are decoded at once to keep to it
 FLOAT_BYTES = 4
 

@@ -11,6 +11,7 @@ in a beam, whoever has written some of them is ahead of whoever has not, and mus
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from torch.nn import functional
 
 from anyorder.ground.tokens import UNK
 from anyorder.network.vocabulary import Best
-from anyorder.search.beam import DEAD, Beam
+from anyorder.search.beam import DEAD, Beam, Parents
 from anyorder.search.constraints import Constraints, Openings
 
 # S sentences under way, K hypotheses of each, G gaps, F first choices, C of them looked at, M second choices,
@@ -30,6 +31,7 @@ from anyorder.search.constraints import Constraints, Openings
 
 # Nats in a beam for each required token, about what it costs to write one: less if the encoder is told of it.
 HEAD_START, TOLD_HEAD_START = 4.0, 2.5
+LIKELY = math.log(0.9)
 
 
 class Scores(NamedTuple):
@@ -44,31 +46,35 @@ class Scores(NamedTuple):
         return cls(log_probs, log_probs)
 
 
+class Ending(NamedTuple):
+    """What a model makes of the end, whether it may end or not."""
+
+    log_probs: Tensor  # (S, K)
+    wanted: Tensor  # (S, K), bool: it is the likeliest first choice
+
+    @classmethod
+    def among(cls, scores: Tensor) -> Ending:
+        """scores: (S, K, F), of all first choices."""
+        return cls(scores[..., 0], scores[..., 0] >= scores[..., 1:].amax(dim=-1))
+
+
 @dataclass(frozen=True)
 class Restriction:
     """The next step's choices, of which only those that keep to the canvas stay possible."""
 
     constraints: Constraints
     beam: Beam
+    openings: Openings  # where every hypothesis may write
     first_word: int  # the id of the first word that is scored
     position_first: bool
     unknown: bool  # whether `<unk>` may be written where it is not given
     head_start: float  # for each required token that is written
-
-    @cached_property
-    def openings(self) -> Openings:
-        """Where every hypothesis may write."""
-        return self.constraints.openings(self.beam)
+    parents: Parents | None = None  # N hypotheses that are asked for second choices; None: all K
 
     @cached_property
     def standing(self) -> Tensor:
         """What hypotheses are ranked by, (S, K): log p, less what they must still pay for required tokens."""
         return self.beam.log_mass - self.head_start * self.constraints.required_left
-
-    @cached_property
-    def barred_pieces(self) -> dict[int, Tensor]:
-        """Gaps by token, (S, K, G)."""
-        return self.constraints.barred_pieces(self.beam)
 
     @cached_property
     def wanted(self) -> tuple[Tensor, Tensor]:
@@ -87,7 +93,7 @@ class Restriction:
     def is_simple(self) -> bool:
         """Whether nothing is ruled out but the end, or everything but what is wanted: word first."""
         openings = self.openings
-        free = openings.whole.any(dim=2) & openings.begun.any(dim=2) & (openings.end | openings.lacking)
+        free = openings.whole.any(dim=2) & openings.begun.any(dim=2)
         return (
             self.unknown
             and not any(self.constraints.rules.forbidden)
@@ -96,13 +102,20 @@ class Restriction:
 
     # --- what is chosen first ---
 
-    def best_words(self, best: Best, wanted: Tensor, count: int) -> Best:
+    def best_words(self, best: Best, wanted: Tensor, count: int) -> Best | None:
         """The best first choices where the restriction is simple.
 
-        best: of all words; wanted: (S, K, Q), log p of the words that are wanted.
+        best: of all words; wanted: (S, K, Q), log p of the words that are wanted. None: an end that is ruled
+        out is so likely that what the words share can't be told from it.
         """
         choices, counts = self.wanted
         openings = self.openings
+        shared = ~(openings.end | openings.lacking | openings.forced)  # a word must be written to its end
+        if bool(shared.any()):
+            if bool((shared & (best.end > LIKELY)).any()):
+                return None
+            more = torch.where(shared, -torch.log1p(-best.end.exp()), 0.0)[..., None]
+            best = best._replace(log_probs=best.log_probs + more, paid=best.paid + more)
         scores = self._priced(wanted.masked_fill(~counts, DEAD), ending=best.end)
         again = (best.choices[..., :, None] == choices[..., None, :]) & counts[..., None, :]
         out = again.any(dim=3) | openings.forced[..., None] | ((best.choices == 0) & ~openings.end[..., None])
@@ -122,7 +135,7 @@ class Restriction:
         if self.position_first:
             gaps = openings.whole | openings.begun | openings.items.any(dim=2)
             gaps = torch.where(openings.forced[..., None], openings.beside, gaps)
-            gaps = self._where_missing(gaps, would_end(scores))
+            gaps = self._where_missing(gaps, Ending.among(scores).wanted)
             barred = torch.cat([~openings.end[..., None], ~gaps], dim=2)
             return Scores.plain(self._shared(scores, barred))
         barred = self._barred_first_words(scores)
@@ -134,32 +147,35 @@ class Restriction:
         """Whether some blank asks for a number of words."""
         return self.openings.unfilled is not None
 
-    def second(self, scores: Tensor, first: Tensor, *, first_scores: Tensor | None) -> Scores:
-        """log p of second choices after these first ones. scores: (S, K, C, M); first: (S, K, C).
+    def second(self, scores: Tensor, first: Tensor, *, ending: Ending | None) -> Scores:
+        """log p of second choices after these first ones. scores: (S, N, C, M); first: (S, N, C).
 
-        first_scores: (S, K, F), as the model has them; they may be left out, word first, where no words are
-        counted.
+        ending: may be left out, word first, where no words are counted.
         """
         if not self.position_first:
             barred = self._barred_gaps(first + self.first_word)
-            if first_scores is not None:
-                barred = ~self._where_missing(~barred, would_end(first_scores)[..., None])
+            if ending is not None:
+                barred = ~self._where_missing(~barred, self._of(ending.wanted)[..., None])
             return Scores.plain(renormalised(scores, barred & (first != 0)[..., None]))  # the end has no gap
-        assert first_scores is not None
+        assert ending is not None
         gap = (first - 1).clamp(min=0)
-        return self._of_words_in(gap, scores, first_scores[..., 0])
+        return self._of_words_in(gap, scores, self._of(ending.log_probs))
+
+    def _of(self, values: Tensor) -> Tensor:
+        """What is theirs who are asked. values: (S, K, ...); returns (S, N, ...)."""
+        return values if self.parents is None else self.parents.of(values)
 
     def _where_missing(self, gaps: Tensor, wants_end: Tensor) -> Tensor:
         """Possible gaps: where the model would end but for blanks with too few words, only those of these.
 
-        Otherwise it would go on in blanks that it is done with. gaps: (S, K, ..., G); wants_end: (S, K, ...).
+        Otherwise it would go on in blanks that it is done with. gaps: (S, N, ..., G); wants_end: (S, N, ...).
         """
-        openings = self.openings
-        if openings.unfilled is None:
+        if self.openings.unfilled is None:
             return gaps
+        unfilled, lacking = self._of(self.openings.unfilled), self._of(self.openings.lacking)
         as_gaps = [1] * (gaps.dim() - 3)
-        unfilled = gaps & openings.unfilled.view(*openings.unfilled.shape[:2], *as_gaps, -1)
-        only_these = wants_end & ~openings.lacking.view(*openings.lacking.shape, *as_gaps)
+        unfilled = gaps & unfilled.view(*unfilled.shape[:2], *as_gaps, -1)
+        only_these = wants_end & ~lacking.view(*lacking.shape, *as_gaps)
         return torch.where((only_these & unfilled.any(dim=-1))[..., None], unfilled, gaps)
 
     def _shared(self, scores: Tensor, barred: Tensor) -> Tensor:
@@ -185,13 +201,15 @@ class Restriction:
 
     def _priced(self, wanted: Tensor, *, ending: Tensor) -> Scores:
         """What wanted words are chosen by. wanted: (S, K, Q), log p."""
+        if not self.constraints.any_in_template:
+            return Scores(wanted, self._urged(wanted, ending[..., None]))
         in_template = self.constraints.in_template[:, None, None]
         paid = torch.where(in_template & (wanted > DEAD), 0.0, wanted)
         return Scores(paid, torch.where(in_template, paid, self._urged(paid, ending[..., None])))
 
     def _urged(self, paid: Tensor, ending: Tensor) -> Tensor:
-        """Required words with the end's share and their head start. paid, ending: (S, K, ..., Q or 1)."""
-        lacking = self.openings.lacking & ~self.openings.forced
+        """Required words with the end's share and their head start. paid, ending: (S, N, ..., Q or 1)."""
+        lacking = self._of(self.openings.lacking & ~self.openings.forced)
         boost = _boost(paid, ending).where(lacking.view(*lacking.shape, *[1] * (paid.dim() - 2)), 0.0)
         return paid + boost + self.head_start
 
@@ -203,7 +221,7 @@ class Restriction:
         barred = torch.zeros_like(scores, dtype=torch.bool)
         if bool((no_whole | no_begun).any()):
             barred = torch.where(ends, no_whole[..., None], no_begun[..., None])
-        for token, gaps in self.barred_pieces.items():
+        for token, gaps in openings.barred.items():
             possible = openings.whole if bool(self.constraints.rules.ends_word[token]) else openings.begun
             barred[..., token - self.first_word] |= ~(possible & ~gaps).any(dim=2)
         barred = self._with_forbidden(barred)
@@ -212,29 +230,34 @@ class Restriction:
         return barred
 
     def _barred_gaps(self, words: Tensor) -> Tensor:
-        """words: (S, K, C); returns (S, K, C, G)."""
+        """words: (S, N, C); returns (S, N, C, G)."""
         openings = self.openings
-        ends = self.constraints.rules.ends(words)[..., None]
-        possible = torch.where(ends, openings.whole[:, :, None], openings.begun[:, :, None])
-        for token, gaps in self.barred_pieces.items():
-            possible = possible & ~((words == token)[..., None] & gaps[:, :, None])
+        possible = self._of(openings.whole)[:, :, None]
+        if openings.begun is not openings.whole:
+            ends = self.constraints.rules.ends(words)[..., None]
+            possible = torch.where(ends, possible, self._of(openings.begun)[:, :, None])
+        for token, gaps in openings.barred.items():
+            possible = possible & ~((words == token)[..., None] & self._of(gaps)[:, :, None])
         possible = possible | self._gaps_of_items(words)
-        return ~torch.where(openings.forced[..., None, None], openings.beside[:, :, None], possible)
+        forced, beside = self._of(openings.forced), self._of(openings.beside)
+        return ~torch.where(forced[..., None, None], beside[:, :, None], possible)
 
     # --- position first ---
 
     def _of_words_in(self, gap: Tensor, scores: Tensor, ending: Tensor) -> Scores:
-        """gap: (S, K, C); scores: (S, K, C, V)."""
+        """gap: (S, N, C); scores: (S, N, C, V); ending: (S, N)."""
         openings, constraints = self.openings, self.constraints
-        whole, begun = (each.gather(2, gap)[..., None] for each in (openings.whole, openings.begun))
+        whole, begun = (self._of(each).gather(2, gap)[..., None] for each in (openings.whole, openings.begun))
         barred = torch.where(constraints.rules.ends_word[self.first_word :], ~whole, ~begun)
-        for token, gaps in self.barred_pieces.items():
-            barred[..., token - self.first_word] |= gaps.gather(2, gap)
+        for token, gaps in openings.barred.items():
+            barred[..., token - self.first_word] |= self._of(gaps).gather(2, gap)
         barred = self._with_forbidden(barred)
-        choices, counts = (each[:, :, None].expand(-1, -1, gap.shape[2], -1) for each in self.wanted)
+        choices, counts = (
+            self._of(each)[:, :, None].expand(-1, -1, gap.shape[2], -1) for each in self.wanted
+        )
         here = counts & self._wanted_in(gap)
         barred = _scattered(barred, choices, here, torch.tensor(False))
-        not_shared = constraints.in_item[..., None, None].expand_as(barred)
+        not_shared = self._of(constraints.in_item)[..., None, None].expand_as(barred)
         paid = renormalised(scores, barred, not_shared=not_shared)
         if not choices.shape[3]:
             return Scores.plain(paid)
@@ -246,20 +269,21 @@ class Restriction:
         return Scores(paid, _scattered(paid, choices, here, priced))
 
     def _wanted_in(self, gap: Tensor) -> Tensor:
-        """Which of the wanted words may go into gaps. gap: (S, K, C); returns (S, K, C, Q)."""
-        openings, (choices, _) = self.openings, self.wanted
-        forced = openings.beside.gather(2, gap)[..., None] & openings.forced[..., None, None]  # (S, K, C, 1)
-        gaps = self._gaps_of_items(choices + self.first_word)  # (S, K, Q, G)
+        """Which of the wanted words may go into gaps. gap: (S, N, C); returns (S, N, C, Q)."""
+        openings, choices = self.openings, self._of(self.wanted[0])
+        forced = openings.beside & openings.forced[..., None]  # (S, K, G)
+        forced = self._of(forced).gather(2, gap)[..., None]  # (S, N, C, 1)
+        gaps = self._gaps_of_items(choices + self.first_word)  # (S, N, Q, G)
         return forced | gaps.gather(3, gap[:, :, None].expand(-1, -1, choices.shape[2], -1)).transpose(2, 3)
 
     # --- both ---
 
     def _gaps_of_items(self, words: Tensor) -> Tensor:
-        """Where each word would begin an item or go on with one. words: (S, K, C); returns (S, K, C, G)."""
+        """Where each word would begin an item or go on with one. words: (S, N, C); returns (S, N, C, G)."""
         # Where an item is under way there is no gap to choose, so that all others go on from where they rest.
-        next_tokens = self.constraints.next_tokens[:, :, None]  # (S, K, 1, I, A)
-        of_item = (words[..., None, None] == next_tokens).any(dim=4)  # (S, K, C, I)
-        return (of_item[..., None] & self.openings.items[:, :, None]).any(dim=3)
+        next_tokens = self._of(self.constraints.next_tokens)[:, :, None]  # (S, N, 1, I, A)
+        of_item = (words[..., None, None] == next_tokens).any(dim=4)  # (S, N, C, I)
+        return (of_item[..., None] & self._of(self.openings.items)[:, :, None]).any(dim=3)
 
     def _with_forbidden(self, barred: Tensor) -> Tensor:
         """barred: (S, K, V) or (S, K, C, V)."""
@@ -272,11 +296,6 @@ class Restriction:
             barred = barred.clone()
             barred[..., UNK - self.first_word] = True
         return barred
-
-
-def would_end(scores: Tensor) -> Tensor:
-    """Whether the end is the likeliest first choice. scores: (S, K, F); returns (S, K)."""
-    return scores[..., 0] >= scores[..., 1:].amax(dim=-1)
 
 
 def _boost(wanted: Tensor, ending: Tensor) -> Tensor:
