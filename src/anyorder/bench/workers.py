@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Self
@@ -16,7 +16,7 @@ import torch
 
 from anyorder.bench.measure import seconds_of
 from anyorder.ground.errors import UserError
-from anyorder.ground.kept_memory import keep_memory
+from anyorder.ground.kept_memory import keep_memory, settle
 
 Work = Callable[[], object]
 Prepare = Callable[..., Work]  # from what differs between turns
@@ -75,10 +75,16 @@ class _Failure:
 def _serve(connection: Connection, build: Callable[[], Prepare], threads: int) -> None:
     keep_memory()  # as the command does
     torch.set_num_threads(threads)
-    built = cache(build)
+    built = cache(partial(_settled, build))
     with suppress(EOFError, ConnectionError):  # nobody asks any more
         while True:
             connection.send(_answer(built, connection.recv()))
+
+
+def _settled(build: Callable[[], Prepare]) -> Prepare:
+    prepare = build()
+    settle()  # as the command does
+    return prepare
 
 
 def _answer(built: Callable[[], Prepare], arguments: tuple[object, ...]) -> float | _Failure:

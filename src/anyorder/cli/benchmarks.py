@@ -14,6 +14,7 @@ from anyorder.cli.output import AS_JSON, print_json, results, table
 from anyorder.cli.progress import Watcher
 from anyorder.ground.config import Model, checked
 from anyorder.ground.errors import UserError
+from anyorder.ground.kept_memory import settle
 
 if TYPE_CHECKING:
     from anyorder.bench.engines import Setting
@@ -171,12 +172,14 @@ def complete(
     sources, targets = (_sentences(path)[:lines] for path in (source, target))
     if len(sources) != len(targets):
         raise UserError(f"{source} has {len(sources)} lines, {target} {len(targets)}: they must be as many")
+    writer, baseline = Writer.load(run), None if against is None else Writer.load(against)
+    settle()
     with Watcher() as watcher:
         found = bench_completing(
-            Writer.load(run),
+            writer,
             sources,
             targets,
-            baseline=None if against is None else Writer.load(against),
+            baseline=baseline,
             beam=beam,
             names=names,
             progress=partial(watcher.preparing, "completing"),

@@ -13,6 +13,7 @@ from anyorder.cli.input import stdin_lines
 from anyorder.cli.output import AS_JSON, show_outputs
 from anyorder.cli.writing import DEVICE, RUN, decode_option
 from anyorder.ground.errors import UserError
+from anyorder.ground.kept_memory import settle
 
 Request = tuple[str, str | None, dict[str, Any]]  # what messages call it, its source and its canvas
 
@@ -81,6 +82,7 @@ def complete(
     if (canvas or source) and requests is not None:
         raise UserError(f"{requests}: give a file of requests, or flags that make one, not both")
     writer = Writer.load(run, device=device)
+    settle()
     found = writer.complete(
         [source or "" for _, source, _ in asked],
         [canvas for _, _, canvas in asked],

@@ -27,6 +27,7 @@ from anyorder.cli.output import (
 )
 from anyorder.ground.config import Decode
 from anyorder.ground.errors import UserError
+from anyorder.ground.kept_memory import settle
 
 if TYPE_CHECKING:
     from anyorder.ground.replay import Step
@@ -90,6 +91,7 @@ def generate(
 
     check_folder("--svg", svg)
     writer = Writer.load(run, device=device, precision=precision)
+    settle()
     settings = writer.settings(
         search=search,
         beam=beam,

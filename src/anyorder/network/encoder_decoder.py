@@ -12,12 +12,15 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from anyorder.ground import config
 from anyorder.ground.tokens import OWN_KINDS, PAD
 from anyorder.network.layers import DecoderLayer, Dropout, EncoderLayer, Relations, SourceKeys
 
 # B sources, S source vectors, H required tokens, D width
+
+READ_AT_ONCE = 32  # sources, to decode
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,26 @@ class Memory:
             states=torch.cat([self.states, states], dim=1),
             mask=torch.cat([self.mask, words != PAD], dim=1),
             words=None if self.words is None else torch.cat([self.words, words], dim=1),
+        )
+
+    @classmethod
+    def of_all(cls, parts: Sequence[Memory]) -> Memory:
+        """Side by side, padded to the longest."""
+        if len(parts) == 1:
+            return parts[0]
+        longest = max(part.mask.shape[1] for part in parts)
+        missing = [longest - part.mask.shape[1] for part in parts]
+        words = [part.words for part in parts if part.words is not None]
+        return cls(
+            states=torch.cat(
+                [pad(part.states, (0, 0, 0, more)) for part, more in zip(parts, missing, strict=True)]
+            ),
+            mask=torch.cat([pad(part.mask, (0, more)) for part, more in zip(parts, missing, strict=True)]),
+            words=torch.cat(
+                [pad(each, (0, more), value=PAD) for each, more in zip(words, missing, strict=True)]
+            )
+            if words
+            else None,
         )
 
     def closed_up(self) -> Memory:
@@ -129,6 +152,21 @@ class EncoderDecoder(nn.Module):
         for layer in self.encoder:
             states = layer(states, relations=distances, blocked=blocked)
         return replace(memory, states=self.encoder_norm(states))
+
+    def encode_sorted(self, source: Tensor, mask: Tensor, required: Tensor | None = None) -> Memory:
+        """Like `encode`, for sources of which the shortest come first: few at a time, none padded by far.
+
+        To read, that is: what is learnt from all at once needs them so.
+        """
+        if source.device.type != "cpu":  # others take padding more lightly than calls
+            return self.encode(source, mask, required)
+        parts = []
+        for first in range(0, len(source), READ_AT_ONCE):
+            rows = slice(first, first + READ_AT_ONCE)
+            longest = int(mask[rows].sum(dim=1).max())
+            told = None if required is None else required[rows]
+            parts.append(self.encode(source[rows, :longest], mask[rows, :longest], told))
+        return Memory.of_all(parts)
 
     def _embed_required(self, required: Tensor) -> Tensor:
         """required: (B, H); returns (B, H, D), told apart from the source by a mark."""

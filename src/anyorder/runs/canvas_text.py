@@ -18,7 +18,7 @@ from pydantic import Field, field_validator, model_validator
 from anyorder.ground import config
 from anyorder.ground.errors import UserError
 from anyorder.ground.paired import SourceTokens
-from anyorder.ground.tokens import Tokenizer
+from anyorder.ground.tokens import Tokenizer, Tokens
 from anyorder.ground.words import located, splitter
 from anyorder.search.beam import Hypothesis
 from anyorder.search.canvas import CLOSED, Blank, Canvas, Way
@@ -203,12 +203,9 @@ class CompiledCanvas:
         return Given(text, words, glued_left=glued_left, glued_right=glued_right)
 
     def _encoded(self, *parts: Sequence[Given]) -> dict[tuple[str, ...], list[int]]:
-        """Tokens of all parts, by their words: at once, for a call takes longer than a word."""
-        words = list({part.words for some in parts for part in some})
-        return {
-            these: self._source.copied(tokens).ids
-            for these, tokens in zip(words, self._tokenizer.encode_words(words, "target"), strict=True)
-        }
+        """Tokens of all parts, by their words."""
+        every = {part.words for some in parts for part in some}
+        return {words: self._source.copied(_spelled(self._tokenizer, words)).ids for words in every}
 
     def _musts(self) -> Sequence[str]:
         must = self._text.must
@@ -221,6 +218,8 @@ class CompiledCanvas:
         return [self._way(part.strip(), must) for part in must.split(ALTERNATIVE)]
 
     def _way(self, phrase: str, must: str) -> list[Given]:
+        if "___" not in phrase:
+            return [self._given(phrase)]
         texts = [part.strip() for part in re.split(r"_{3,}", phrase)]
         if not all(texts) or re.search(r"_{3,}\{", phrase):
             raise self.refusal(f"must = {must!r}: a blank must stand between words, without bounds")
@@ -307,9 +306,15 @@ class CompiledCanvas:
         return self._tokenizer.words(tokens, own=self._source.own)
 
 
-@lru_cache(maxsize=4096)  # rules may be slow, and the same words are required again and again
+# Rules may be slow, and the same words are required again and again.
+@lru_cache(maxsize=4096)
 def _split(side: config.Side, text: str) -> tuple[str, ...]:
     return tuple(splitter(side).split(text))
+
+
+@lru_cache(maxsize=4096)
+def _spelled(tokenizer: Tokenizer, words: tuple[str, ...]) -> Tokens:
+    return tokenizer.encode_words([words], "target")[0]
 
 
 def _ends(matches: Sequence[re.Match[str]]) -> list[int]:

@@ -114,7 +114,9 @@ class Beam:
         )
 
     def keep(self, sentences: Tensor) -> Beam:
-        """Only some of the sentences; sentences: (S',), indices."""
+        """Only some of the sentences; sentences: (S',), indices, rising."""
+        if len(sentences) == len(self.sentences):
+            return self
         return Beam(**{name: value[sentences] for name, value in vars(self).items()})
 
     def merged(self) -> Beam:

@@ -53,13 +53,11 @@ class Rules:
     def of(cls, canvases: Sequence[Canvas], *, ends_word: Tensor, limits: Tensor) -> Rules:
         """limits: (sentences,), most tokens to write, given ones among them."""
         device = ends_word.device
-        blanks = max(len(canvas.blanks) for canvas in canvases)
-        least = torch.zeros(len(canvases), blanks, dtype=torch.long, device=device)
-        most = torch.zeros_like(least)  # where a sentence has fewer blanks, there is no room
-        for row, canvas in enumerate(canvases):
-            for number, blank in enumerate(canvas.blanks):
-                least[row, number] = blank.least
-                most[row, number] = UNLIMITED if blank.most is None else blank.most
+        least = [[blank.least for blank in canvas.blanks] for canvas in canvases]
+        most = [
+            [UNLIMITED if blank.most is None else blank.most for blank in canvas.blanks]
+            for canvas in canvases
+        ]
         return cls(
             template=_padded([[token for token, _ in canvas.template] for canvas in canvases], device=device),
             template_right=_padded(
@@ -69,8 +67,8 @@ class Rules:
             items=ItemGraph.of(canvases, device=device),
             ends_word=ends_word,
             before=torch.tensor([canvas.before for canvas in canvases], device=device),
-            least=least,
-            most=most,
+            least=_padded(least, device=device, padding=0),
+            most=_padded(most, device=device, padding=0),  # with fewer blanks, there is no room
             narrow=torch.tensor([canvas.narrow for canvas in canvases], device=device),
             any_counted=any(canvas.counted for canvas in canvases),
             limits=limits.to(device),
@@ -88,9 +86,9 @@ class Rules:
         return not bool(self.ends_word.all())
 
 
-def _padded(rows: Sequence[Sequence[int]], *, device: torch.device) -> Tensor:
+def _padded(rows: Sequence[Sequence[int]], *, device: torch.device, padding: int = PAD) -> Tensor:
     longest = max(map(len, rows))
-    filled = [[*row, *[PAD] * (longest - len(row))] for row in rows]
+    filled = [[*row, *[padding] * (longest - len(row))] for row in rows]
     return torch.tensor(filled, dtype=torch.long, device=device).view(len(rows), longest)
 
 
@@ -144,7 +142,9 @@ class Constraints:
         )
 
     def keep(self, sentences: Tensor) -> Constraints:
-        """Only some of the sentences; sentences: (S',), indices."""
+        """Only some of the sentences; sentences: (S',), indices, rising."""
+        if len(sentences) == len(self.sentences):
+            return self
         return Constraints(
             rules=self.rules,
             sentences=self.sentences[sentences],

@@ -164,7 +164,7 @@ def decode(
     width = settings.n_best if sampling else settings.beam
     chance = _draws(settings, lines or range(len(source)), limits).to(source.device) if sampling else None
     found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
-    writing = model.start(model.encode(source, mask, None if rules is None else rules.required))
+    writing = model.start(model.encode_sorted(source, mask, None if rules is None else rules.required))
     beam = Beam.start(len(source), hypotheses=width if sampling else 1, device=source.device)
     constraints = None if rules is None else Constraints.start(rules, beam)
     newest = beam.words
