@@ -509,7 +509,7 @@ def test_the_best_words_are_the_same_without_log_p_of_all_others(
         if step.log_mass[0, 0] == DEAD:
             break
         word, gap = model.word_and_gap(step.first, step.second)
-        constraints = constraints.grow(beam, restriction.openings, parent=step.parent, word=word, gap=gap)
+        constraints = constraints.grow(restriction.openings, parent=step.parent, word=word, gap=gap)
         beam = beam.grow(
             parent=step.parent,
             word=word,

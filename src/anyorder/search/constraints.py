@@ -195,7 +195,7 @@ class Constraints:
         """With what each of them goes on, (S, K, I, A)."""
         return self.rules.items.token[self.at]
 
-    @property
+    @cached_property
     def required_left(self) -> Tensor:
         """Tokens of items that are still to be written, at most, (S, K)."""
         at = torch.where(self.inside != FINISHED, self.inside, self.node)
@@ -220,11 +220,8 @@ class Constraints:
 
     # --- one token more ---
 
-    def grow(
-        self, beam: Beam, openings: Openings, *, parent: Tensor, word: Tensor, gap: Tensor
-    ) -> Constraints:
-        """Follow hypotheses that write one more token each. beam: before that; parent, word, gap: (S, B)."""
-
+    def grow(self, openings: Openings, *, parent: Tensor, word: Tensor, gap: Tensor) -> Constraints:
+        """Follow hypotheses that write one more token each. openings: before that; others: (S, B)."""
         inherited = Parents(parent, among=self.home.shape[1]).of
 
         def more(values: Tensor, newest: Tensor) -> Tensor:
@@ -316,9 +313,7 @@ class Constraints:
         missing: (S, K, G), whether each gap's blank has too few words; None: nobody counts them.
         """
         whole = begun = gaps.open
-        needed = self.rules.items.tokens_left[self.node].sum(dim=2) + gaps.unfinished.sum(
-            dim=2
-        )  # (S, K), tokens
+        needed = self.required_left + gaps.unfinished.sum(dim=2)  # (S, K), tokens
         if gaps.words is not None:
             least, most = self._least(), self.rules.most[self.sentences][:, None]
             needed = needed + (least - gaps.words).clamp(min=0).sum(dim=2)

@@ -167,6 +167,7 @@ def decode(
     writing = model.start(model.encode_sorted(source, mask, None if rules is None else rules.required))
     beam = Beam.start(len(source), hypotheses=width if sampling else 1, device=source.device)
     constraints = None if rules is None else Constraints.start(rules, beam)
+    head_start = 0.0 if sampling else _head_start(model)
     newest = beam.words
     while len(beam.sentences):
         given, restriction = None, None
@@ -179,7 +180,7 @@ def decode(
                 first_word=model.word_head.first,
                 position_first=model.position_first,
                 unknown=settings.unknown,
-                head_start=0.0 if sampling else _head_start(model),
+                head_start=head_start,
             )
         state = model.advance(writing, newest.flatten(0, 1), beam.places.flatten(0, 1), given=given)
         moment = Moment(model, writing, state, beam, unknown=settings.unknown, restriction=restriction)
@@ -202,7 +203,7 @@ def decode(
         if constraints is not None and restriction is not None:
             word, gap = model.word_and_gap(step.first, step.second)
             constraints = constraints.grow(
-                beam, restriction.openings, parent=step.parent, word=word, gap=gap.clamp(min=0)
+                restriction.openings, parent=step.parent, word=word, gap=gap.clamp(min=0)
             ).keep(staying)
         beam = grown.keep(staying)
         newest = beam.words[..., -1:]

@@ -83,17 +83,19 @@ class Restriction:
         choices = (ids - self.first_word).clamp(min=0)
         if not self.constraints.rules.items.repeats:
             return choices, counts
-        earlier = torch.ones(ids.shape[2], ids.shape[2], dtype=torch.bool, device=ids.device).tril(
-            diagonal=-1
-        )
-        repeated = (choices[..., :, None] == choices[..., None, :]) & counts[..., None, :] & earlier
-        return choices, counts & ~repeated.any(dim=3)
+        counts = counts.clone()
+        for number in range(1, ids.shape[2]):
+            again = (choices[..., :number] == choices[..., number, None]) & counts[..., :number]
+            counts[..., number] &= ~again.any(dim=2)
+        return choices, counts
 
     @property
     def is_simple(self) -> bool:
         """Whether nothing is ruled out but the end, or everything but what is wanted: word first."""
         openings = self.openings
-        free = openings.whole.any(dim=2) & openings.begun.any(dim=2)
+        free = openings.whole.any(dim=2)
+        if openings.begun is not openings.whole:
+            free = free & openings.begun.any(dim=2)
         return (
             self.unknown
             and not any(self.constraints.rules.forbidden)
@@ -283,7 +285,11 @@ class Restriction:
         # Where an item is under way there is no gap to choose, so that all others go on from where they rest.
         next_tokens = self._of(self.constraints.next_tokens)[:, :, None]  # (S, N, 1, I, A)
         of_item = (words[..., None, None] == next_tokens).any(dim=4)  # (S, N, C, I)
-        return (of_item[..., None] & self._of(self.openings.items)[:, :, None]).any(dim=3)
+        items = self._of(self.openings.items)  # (S, N, I, G)
+        gaps = torch.zeros(*words.shape, items.shape[3], dtype=torch.bool, device=words.device)
+        for item in range(items.shape[2]):  # faster than to reduce over all at once
+            gaps |= of_item[..., item, None] & items[:, :, None, item]
+        return gaps
 
     def _with_forbidden(self, barred: Tensor) -> Tensor:
         """barred: (S, K, V) or (S, K, C, V)."""
