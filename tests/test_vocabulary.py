@@ -40,11 +40,15 @@ def test_words_that_are_asked_for_are_found_in_every_block(words: int, seed: int
     asked = torch.randint(words, (32, 9), generator=chance)
     every = (query.double() @ embedding.double().mT).log_softmax(dim=-1)
 
-    best, found = Vocabulary(embedding).best_and(query, asked, count=2)
+    no_end = torch.rand(32, generator=chance) < 0.5
 
-    assert found is not None
+    best, found = Vocabulary(embedding).best_and(query, asked, no_end=no_end, count=2)
+
     torch.testing.assert_close(found.double(), every.gather(1, asked), atol=1e-4, rtol=1e-4)
-    assert torch.equal(best.choices, Vocabulary(embedding).best(query, count=2).choices)
+    torch.testing.assert_close(best.end.double(), every[:, 0], atol=1e-4, rtol=1e-4)
+    every[no_end, 0] = float("-inf")
+    expected = every.sort(dim=-1, descending=True).values[:, :2]
+    torch.testing.assert_close(best.log_probs.double(), expected, atol=1e-4, rtol=1e-4)
 
 
 def test_logits_may_be_large() -> None:

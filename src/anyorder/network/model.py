@@ -286,12 +286,13 @@ class Indigo(EncoderDecoder):
         return not self.position_first and self.copy_head is None
 
     def best_words_and(
-        self, writing: Writing, state: Tensor, words: Tensor, *, count: int
+        self, writing: Writing, state: Tensor, words: Tensor, *, no_end: Tensor, count: int
     ) -> tuple[Best, Tensor]:
-        """The best first choices, and log p of some others. words: (R, Q), first choices; returns (R, Q)."""
-        best, log_probs = writing.vocabulary.best_and(self.word_query(state), words, count=count)
-        assert log_probs is not None
-        return best, log_probs
+        """The best first choices, and log p of some others. words: (R, Q), first choices; returns (R, Q).
+
+        no_end: (R,), bool, where the end is not to be among the best.
+        """
+        return writing.vocabulary.best_and(self.word_query(state), words, no_end=no_end, count=count)
 
     def best_second(
         self, writing: Writing, state: Tensor, places: Tensor, first: Tensor, *, count: int

@@ -51,10 +51,20 @@ class Vocabulary:
 
     def best(self, query: Tensor, *, count: int) -> Best:
         """query: (R, D); count: C."""
-        return self.best_and(query, None, count=count)[0]
+        return self._best_and(query, None, None, count=count)[0]
 
-    def best_and(self, query: Tensor, asked: Tensor | None, *, count: int) -> tuple[Best, Tensor | None]:
-        """And log p of some words that are asked for, whether they are good or not. asked: (R, Q)."""
+    def best_and(self, query: Tensor, asked: Tensor, *, no_end: Tensor, count: int) -> tuple[Best, Tensor]:
+        """And log p of some words, whether they are good or not. asked: (R, Q); no_end: (R,), bool.
+
+        Where there is no end it is not among the best; all log p are as they were.
+        """
+        best, found = self._best_and(query, asked, no_end, count=count)
+        assert found is not None
+        return best, found
+
+    def _best_and(
+        self, query: Tensor, asked: Tensor | None, no_end: Tensor | None, *, count: int
+    ) -> tuple[Best, Tensor | None]:
         logits, words, shares, begin = [], [], [], 0
         end, found = None, None
         for block in self._products(query):
@@ -63,6 +73,9 @@ class Vocabulary:
                 found = _looked_up(block, asked - begin, found)
             # A fused softmax is one pass over the block; a sum of exponentials would be four.
             shares.append(block[:, 0] - block.log_softmax(dim=1)[:, 0])
+            if no_end is not None and begin == 0:
+                end = end.clone()
+                block[:, 0].masked_fill_(no_end, float("-inf"))
             best, places = leading(block, count)
             logits.append(best)
             words.append(places + begin)

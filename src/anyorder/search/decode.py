@@ -83,9 +83,12 @@ class Moment:
 
     def _best_words(self, restriction: Restriction, count: int) -> Best | None:
         words, _ = restriction.wanted
-        # One more than asked for: the end may be among them, and ruled out. What is wanted comes in any case.
         best, wanted = self.model.best_words_and(
-            self.writing, self.state, words.flatten(0, 1), count=count + 1
+            self.writing,
+            self.state,
+            words.flatten(0, 1),
+            no_end=~restriction.openings.end.flatten(),
+            count=count,
         )
         shape = self.beam.log_mass.shape
         best = Best(*(each.unflatten(0, shape) for each in best))

@@ -107,8 +107,8 @@ class Restriction:
     def best_words(self, best: Best, wanted: Tensor, count: int) -> Best | None:
         """The best first choices where the restriction is simple.
 
-        best: of all words; wanted: (S, K, Q), log p of the words that are wanted. None: an end that is ruled
-        out is so likely that what the words share can't be told from it.
+        best: of all that may be chosen freely; wanted: (S, K, Q), log p of the words that are wanted. None: what
+        is ruled out is an end so likely that the rest can't be told from it.
         """
         choices, counts = self.wanted
         openings = self.openings
@@ -120,7 +120,7 @@ class Restriction:
             best = best._replace(log_probs=best.log_probs + more, paid=best.paid + more)
         scores = self._priced(wanted.masked_fill(~counts, DEAD), ending=best.end)
         again = (best.choices[..., :, None] == choices[..., None, :]) & counts[..., None, :]
-        out = again.any(dim=3) | openings.forced[..., None] | ((best.choices == 0) & ~openings.end[..., None])
+        out = again.any(dim=3) | openings.forced[..., None]
         chosen_by = torch.cat([best.log_probs.masked_fill(out, DEAD), scores.chosen_by], dim=2)
         paid = torch.cat([best.paid.masked_fill(out, DEAD), scores.paid], dim=2)
         leading, places = chosen_by.topk(min(count, chosen_by.shape[2]), dim=2)
