@@ -107,8 +107,8 @@ class Restriction:
     def best_words(self, best: Best, wanted: Tensor, count: int) -> Best | None:
         """The best first choices where the restriction is simple.
 
-        best: of all that may be chosen freely; wanted: (S, K, Q), log p of the words that are wanted. None: what
-        is ruled out is an end so likely that the rest can't be told from it.
+        best: of all that may be chosen freely; wanted: (S, K, Q), log p of those that are wanted. None: an
+        end that is ruled out is so likely that the rest can't be told from it.
         """
         choices, counts = self.wanted
         openings = self.openings
