@@ -23,7 +23,7 @@ from anyorder.search.constraints import Constraints, Rules
 from anyorder.search.restriction import HEAD_START, TOLD_HEAD_START, Ending, Restriction, Scores
 
 # S sentences under way, K hypotheses of each, B of them to go on with, R = S · K rows,
-# F first choices, C of them looked at, M second choices
+# F first choices, C of them looked at, N hypotheses asked for M second choices
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,12 @@ from anyorder.network.vocabulary import Best
 from anyorder.search.beam import DEAD, Beam, Parents
 from anyorder.search.constraints import Constraints, Openings
 
-# S sentences under way, K hypotheses of each, G gaps, F first choices, C of them looked at, M second choices,
-# V words, Q given words that may come next, I items, A ways to go on with one
-
+# S sentences under way, K hypotheses of each, N of them asked for second choices, G gaps, F first choices, C of
+# them looked at, M second choices, V words, Q given words that may come next, I items, A ways to go on with one
 
 # Nats in a beam for each required token, about what it costs to write one: less if the encoder is told of it.
 HEAD_START, TOLD_HEAD_START = 4.0, 2.5
+# An end that is likelier, and ruled out, leaves too few digits of what the words share instead.
 LIKELY = math.log(0.9)
 
 
