@@ -25,8 +25,8 @@ from anyorder.network.vocabulary import Best
 from anyorder.search.beam import DEAD, Beam, Parents
 from anyorder.search.constraints import Constraints, Openings
 
-# S sentences under way, K hypotheses of each, N of them asked for second choices, G gaps, F first choices, C of
-# them looked at, M second choices, V words, Q given words that may come next, I items, A ways to go on with one
+# S sentences under way, K hypotheses of each, F first choices, C of them looked at, N hypotheses asked for M
+# second choices, G gaps, V words, Q given words that may come next, I items, A ways to go on with one
 
 # Nats in a beam for each required token, about what it costs to write one: less if the encoder is told of it.
 HEAD_START, TOLD_HEAD_START = 4.0, 2.5
