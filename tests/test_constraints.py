@@ -499,7 +499,11 @@ def test_the_best_words_are_the_same_without_log_p_of_all_others(
         )
         state = model.advance(writing, newest.flatten(0, 1), beam.places.flatten(0, 1))
         moment = Moment(model, writing, state, beam, restriction=restriction)
-        fast, slow = moment.best_first(3), leading_of(moment.first_scores(), 3)
+        (fast, ending), slow = moment.best_first(3), leading_of(moment.first_scores(), 3)
+        if moment.ending is not None:
+            assert ending is not None
+            assert torch.equal(ending.wanted, moment.ending.wanted)
+            torch.testing.assert_close(ending.log_probs, moment.ending.log_probs)
         possible = slow.log_probs > DEAD
         assert torch.equal(fast.log_probs > DEAD, possible)
         torch.testing.assert_close(fast.log_probs[possible], slow.log_probs[possible])

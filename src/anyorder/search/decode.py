@@ -70,18 +70,18 @@ class Moment:
         scores = self.model.first_log_probs(self.writing, self.state, self.beam.places.flatten(0, 1))
         return scores.unflatten(0, self.beam.log_mass.shape)
 
-    def best_first(self, count: int) -> Best:
-        """The best first choices, (S, K, C)."""
+    def best_first(self, count: int) -> tuple[Best, Ending | None]:
+        """The best first choices, (S, K, C), and what second ones must know of the end."""
         if self.restriction is not None and self.model.lists_best_words and self.restriction.is_simple:
-            listed = self._best_words(self.restriction, count)
+            listed, ending = self._best_words(self.restriction, count)
             if listed is not None:
-                return listed
+                return listed, ending
         if not self._free(words=not self.model.position_first):
-            return leading_of(self.first_scores(), count)
+            return leading_of(self.first_scores(), count), self.ending
         best = self.model.best_first(self.writing, self.state, self.beam.places.flatten(0, 1), count=count)
-        return Best(*(each.unflatten(0, self.beam.log_mass.shape) for each in best))
+        return Best(*(each.unflatten(0, self.beam.log_mass.shape) for each in best)), self.ending
 
-    def _best_words(self, restriction: Restriction, count: int) -> Best | None:
+    def _best_words(self, restriction: Restriction, count: int) -> tuple[Best | None, Ending]:
         words, _ = restriction.wanted
         best, wanted = self.model.best_words_and(
             self.writing,
@@ -92,22 +92,26 @@ class Moment:
         )
         shape = self.beam.log_mass.shape
         best = Best(*(each.unflatten(0, shape) for each in best))
-        return restriction.best_words(best, wanted.unflatten(0, shape), count)
+        # Whether it may end or not: an end that is listed is its own equal.
+        ending = Ending(best.end, wanted=best.end >= best.log_probs[..., 0])
+        return restriction.best_words(best, wanted.unflatten(0, shape), count), ending
 
     @cached_property
     def ending(self) -> Ending | None:
-        """What a restriction must know to judge second choices; None: nothing."""
+        """What a restriction must know of the end to judge second choices; None: nothing."""
         if self.restriction is None or not (self.model.position_first or self.restriction.counts_words):
             return None
         return Ending.among(self.first_log_probs)
 
-    def best_second(self, first: Tensor, count: int, *, parents: Parents | None = None) -> Best:
+    def best_second(
+        self, first: Tensor, count: int, *, ending: Ending | None, parents: Parents | None
+    ) -> Best:
         """The best second choices after these first ones. first: (S, N, C); returns (S, N, C, M).
 
-        parents: N hypotheses, whose first choices these are; None: they are of all K.
+        ending: as it came with the first ones; parents: N hypotheses, whose these are; None: all K have some.
         """
         if not self._free(words=self.model.position_first):
-            return leading_of(self.second_scores(first, parents=parents), count)
+            return leading_of(self.second_scores(first, ending=ending, parents=parents), count)
         best = self.model.best_second(*self._asked(parents), first.flatten(0, 1), count=count)
         return Best(*(each.unflatten(0, first.shape[:2]) for each in best))
 
@@ -115,12 +119,14 @@ class Moment:
         """Whether nothing that could be chosen is ruled out. words: whether the choice is one of words."""
         return self.restriction is None and (self.unknown or not words)
 
-    def second_scores(self, first: Tensor, *, parents: Parents | None = None) -> Scores:
+    def second_scores(
+        self, first: Tensor, *, ending: Ending | None, parents: Parents | None = None
+    ) -> Scores:
         """Of all second choices after these first ones, as `best_second` takes them; returns (S, N, C, M)."""
         scores = self.model.second_log_probs(*self._asked(parents), first.flatten(0, 1))
         scores = scores.unflatten(0, first.shape[:2])
         if self.restriction is not None:
-            return replace(self.restriction, parents=parents).second(scores, first, ending=self.ending)
+            return replace(self.restriction, parents=parents).second(scores, first, ending=ending)
         return Scores.plain(self._known(scores) if self.model.position_first else scores)
 
     def _asked(self, parents: Parents | None) -> tuple[Writing, Tensor, Tensor]:
@@ -222,7 +228,7 @@ def _head_start(model: Indigo) -> float:
 
 def search_two_step(moment: Moment, width: int) -> Expansion:
     """The paper's: the B best first choices overall, then all second ones of these, then the B best."""
-    first = moment.best_first(width)  # (S, K, C)
+    first, ending = moment.best_first(width)  # (S, K, C)
     mass = (moment.standing[..., None] + first.log_probs).flatten(1)
     mass, kept = mass.topk(min(width, mass.shape[1]), dim=1)  # (S, B)
     of_kept = first._replace(
@@ -232,7 +238,7 @@ def search_two_step(moment: Moment, width: int) -> Expansion:
     )
     # Only these are asked for second choices: of a beam of five, five instead of twenty-five.
     parents = Parents(kept // first.choices.shape[2], among=first.choices.shape[1])
-    return _expand(moment, of_kept, mass[..., None], width, parents=parents)
+    return _expand(moment, of_kept, mass[..., None], width, ending=ending, parents=parents)
 
 
 def search_joint(moment: Moment, width: int) -> Expansion:
@@ -249,7 +255,7 @@ def search_joint(moment: Moment, width: int) -> Expansion:
         looked_at = min(looked_at, choices)
         first = leading_of(first_scores, looked_at)
         mass = moment.standing[..., None] + first.log_probs  # (S, K, C)
-        expansion = _expand(moment, first, mass, width)
+        expansion = _expand(moment, first, mass, width, ending=moment.ending)
         chosen_by = expansion.chosen_by
         worst = chosen_by[:, -1] if chosen_by.shape[1] == width else mass.new_tensor(DEAD)
         left_out = mass[..., -1].amax(dim=1)
@@ -263,15 +269,21 @@ def search_joint(moment: Moment, width: int) -> Expansion:
 
 
 def _expand(
-    moment: Moment, first: Best, mass: Tensor, width: int, *, parents: Parents | None = None
+    moment: Moment,
+    first: Best,
+    mass: Tensor,
+    width: int,
+    *,
+    ending: Ending | None,
+    parents: Parents | None = None,
 ) -> Expansion:
     """The B best pairs with these first choices. mass: (S, N, C), like them.
 
-    parents: N hypotheses, whose they are; None: they are of all K.
+    ending, parents: as for `Moment.best_second`.
     """
     everybody = torch.arange(moment.beam.log_mass.shape[1], device=mass.device)
     whose = everybody.expand(len(mass), -1) if parents is None else parents.hypotheses  # (S, N)
-    second = moment.best_second(first.choices, width, parents=parents)  # (S, N, C, M)
+    second = moment.best_second(first.choices, width, ending=ending, parents=parents)  # (S, N, C, M)
     pairs = (mass.masked_fill(first.choices == END, DEAD)[..., None] + second.log_probs).flatten(1)
     chosen_by, chosen = pairs.topk(min(width, pairs.shape[1]), dim=1)  # (S, B)
     choices, seconds = second.choices.shape[2:]
@@ -316,7 +328,7 @@ def sample(moment: Moment, chance: Tensor, settings: config.Decode) -> Expansion
         chance[..., 0],
         temperature=settings.temperature,
     )
-    second_scores = moment.second_scores(first[..., None])
+    second_scores = moment.second_scores(first[..., None], ending=moment.ending)
     second_scores = Scores(*(each.squeeze(2) for each in second_scores))  # (S, K, M)
     second = draw(
         shortlisted(second_scores.chosen_by, settings) if model.position_first else second_scores.chosen_by,

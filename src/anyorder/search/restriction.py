@@ -156,7 +156,8 @@ class Restriction:
         """
         if not self.position_first:
             barred = self._barred_gaps(first + self.first_word)
-            if ending is not None:
+            if self.counts_words:
+                assert ending is not None
                 barred = ~self._where_missing(~barred, self._of(ending.wanted)[..., None])
             return Scores.plain(renormalised(scores, barred & (first != 0)[..., None]))  # the end has no gap
         assert ending is not None
