@@ -14,7 +14,7 @@ from torch import Tensor
 
 from anyorder.network.encoder_decoder import Memory
 from anyorder.network.model import END, Indigo
-from anyorder.search.beam import DEAD, Beam
+from anyorder.search.beam import DEAD, Beam, Parents
 from anyorder.search.decode import Moment, draw
 
 # S sentences, K hypotheses of each, B orders to go on with, T tokens of the longest target
@@ -220,7 +220,7 @@ def _grown(
         gap_score=candidates.gap_score.flatten(1).gather(1, chosen),
         log_mass=choice.log_mass,
     )
-    inherited = slots.gather(1, choice.parent[..., None].expand(-1, -1, slots.shape[2]))
+    inherited = Parents(choice.parent, among=slots.shape[1]).of(slots)
     return grown, torch.cat([inherited, choice.token[..., None] + 1], dim=2)
 
 

@@ -112,7 +112,7 @@ class Restriction:
         """
         choices, counts = self.wanted
         openings = self.openings
-        shared = ~(openings.end | openings.lacking | openings.forced)  # a word must be written to its end
+        shared = ~(openings.end | openings.lacking | openings.forced)  # a word is unfinished, or a blank
         if bool(shared.any()):
             if bool((shared & (best.end > LIKELY)).any()):
                 return None
