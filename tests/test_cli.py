@@ -237,7 +237,10 @@ def test_an_order_becomes_a_moving_picture(capsys: Capture, tmp_path: Path) -> N
         ),
         (["cf", "a b"], "order cf needs word counts: --corpus FILE"),
         (["cf", "a b", "--corpus", "nowhere"], "nowhere: no such file"),
-        (["syn", "a b"], "order syn needs --parser NAME, a spaCy pipeline, or --order-file FILE, a CoNLL-U"),
+        (
+            ["syn", "a b"],
+            "order syn needs --parser NAME, a spaCy pipeline or python, or --order-file FILE, a CoNLL-U",
+        ),
         (["file", "a b"], "order file needs --order-file FILE, a permutation a line, counted from 1"),
         (["file", "a b", "--order-file", "nowhere"], "--order-file nowhere: no such file"),
         (["blt", "a b", "--order-file", "f"], "--order-file f: is for the orders syn and file, not for blt"),
@@ -424,7 +427,10 @@ def test_init_says_what_is_missing(capsys: Capture, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "part"),
     [
-        (["--order", "syn"], "--order syn needs --parser NAME, a spaCy pipeline, or --train-trees and"),
+        (
+            ["--order", "syn"],
+            "--order syn needs --parser NAME, a spaCy pipeline or python, or --train-trees and",
+        ),
         (["--order", "syn", "--train-trees", "TARGET"], "--order syn needs --parser NAME"),
         (["--order", "syn", "--train-trees", "nowhere"], "--train-trees nowhere: no such file"),
         (["--order", "blt", "--parser", "p"], "--parser, --train-trees and --dev-trees are for --order syn"),

@@ -192,7 +192,8 @@ class TestNamedOrders:
 
     def test_syn_needs_a_parser_or_a_file(self) -> None:
         assert complaint(Order(name="syn")) == (
-            "order.name = 'syn' needs order.parser, a spaCy pipeline, or order.files.train, a CoNLL-U file"
+            "order.name = 'syn' needs order.parser, a spaCy pipeline or 'python', "
+            "or order.files.train, a CoNLL-U file"
         )
 
     @pytest.mark.parametrize("name", ["l2l", "", "mine:", ":mine", "my-orders:mine", "a:b:c"])

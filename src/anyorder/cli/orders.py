@@ -40,7 +40,9 @@ def order(
     text: list[str] | None = typer.Argument(
         None, help="A sentence, its words apart; default: lines of stdin."
     ),
-    parser: str | None = typer.Option(None, "--parser", help="spaCy pipeline for syn."),
+    parser: str | None = typer.Option(
+        None, "--parser", help="For syn: a spaCy pipeline, or python for code."
+    ),
     order_file: Path | None = ORDER_FILE,
     corpus: Path | None = typer.Option(None, "--corpus", help="Text to count words in, for cf and rf."),
     seed: int = typer.Option(1, "--seed", min=0, help="For rnd."),
@@ -89,7 +91,8 @@ def order_section(name: str, *, parser: str | None, order_file: Path | None) -> 
         raise UserError(f"order {name} needs --order-file FILE, a permutation a line, counted from 1")
     if needs == "heads" and not parser and order_file is None:
         raise UserError(
-            f"order {name} needs --parser NAME, a spaCy pipeline, or --order-file FILE, a CoNLL-U file"
+            f"order {name} needs --parser NAME, a spaCy pipeline or python, or --order-file FILE, "
+            "a CoNLL-U file"
         )
     if order_file is None:
         return Order(name=name, parser=parser)

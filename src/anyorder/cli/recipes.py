@@ -35,7 +35,9 @@ def init(
     source_language: str | None = typer.Option(None, "--source-language", help=LANGUAGE_HELP),
     target_language: str | None = typer.Option(None, "--target-language", help=LANGUAGE_HELP),
     order: str | None = typer.Option(None, "--order", help=f"{ORDERS}; default: l2r."),
-    parser: str | None = typer.Option(None, "--parser", help="spaCy pipeline for syn."),
+    parser: str | None = typer.Option(
+        None, "--parser", help="For syn: a spaCy pipeline, or python for code."
+    ),
     train_trees: Path | None = typer.Option(None, "--train-trees", help="CoNLL-U for syn instead."),
     dev_trees: Path | None = typer.Option(None, "--dev-trees", help="CoNLL-U for syn instead."),
     size: Size | None = typer.Option(None, "--size", help=f"{SIZE_HELP}; default: small."),
@@ -98,11 +100,11 @@ def _order(name: str | None, *, parser: str | None, trees: dict[Splits, Path | N
             raise UserError(f"--parser, --train-trees and --dev-trees are for --order syn, not {name}")
         return Order(name=name)
     if len(given) < len(trees):
-        parser = parser or _asked(f"spaCy pipeline that {name} takes its trees from")
+        parser = parser or _asked(f"spaCy pipeline that {name} takes its trees from, or python for code")
         if not parser:
             raise UserError(
-                f"--order {name} needs --parser NAME, a spaCy pipeline, or --train-trees and --dev-trees, "
-                "CoNLL-U files"
+                f"--order {name} needs --parser NAME, a spaCy pipeline or python, "
+                "or --train-trees and --dev-trees, CoNLL-U files"
             )
     return Order(name=name, parser=parser, files=given)
 

@@ -198,7 +198,7 @@ def score(
         help="l2r, r2l, odd, blt, syn, cf, rf, rnd, file or module:function; "
         "sao: the best order found; marginal: many orders added up.",
     ),
-    parser: str | None = typer.Option(None, "--parser", help="spaCy pipeline for syn; default: the run's."),
+    parser: str | None = typer.Option(None, "--parser", help="For syn, as order.parser; default: the run's."),
     order_file: Path | None = ORDER_FILE,
     beam: int = typer.Option(8, "--beam", min=1, help="Orders to find for sao and marginal."),
     samples: int | None = typer.Option(

