@@ -42,6 +42,7 @@ from anyorder.runs.checkpoint import checkpoints, load_trained
 from anyorder.runs.optimise import learning_rate
 from anyorder.runs.prepare import prepare
 from anyorder.runs.train import train
+from anyorder.runs.validate import Validation
 
 # Everything that chance has a hand in, several epochs, and batches in parts.
 EVENTFUL = (
@@ -413,8 +414,22 @@ def test_only_the_last_checkpoints_are_kept(corpus: Path, tmp_path: Path) -> Non
     assert [(one.folder / "optimizer.safetensors").exists() for one in found] == [False, False, True]
 
 
-def test_the_average_is_the_mean_of_the_last_checkpoints(corpus: Path, tmp_path: Path) -> None:
+def validated_as(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None:
+    """Let one validation after the other find these losses on dev."""
+    found = iter(losses)
+
+    def scores(*_: object, **__: object) -> dict[str, float]:
+        loss = next(found)
+        return {"dev_loss": loss, "dev_word_loss": loss, "dev_gap_loss": 0.0}
+
+    monkeypatch.setattr(Validation, "scores", scores)
+
+
+def test_a_mean_that_dev_finds_no_worse_is_the_model(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = tmp_path / "run"
+    validated_as(monkeypatch, [5, 4, 2, 3, 3, 2])
     learn(corpus, run, "train.steps=10", "train.validate_every=2", "train.average=3")
     kept = [load_file(one.folder / "model.safetensors") for one in checkpoints(run)]
     assert len(kept) == 5
@@ -422,6 +437,18 @@ def test_the_average_is_the_mean_of_the_last_checkpoints(corpus: Path, tmp_path:
         np.testing.assert_allclose(averaged, sum(one[name] for one in kept[2:]) / 3, rtol=1e-5, atol=1e-7)
         assert kept[0][name].shape == averaged.shape
     assert load_trained(run, device=torch.device("cpu")).scores["averaged_steps"] == [6, 8, 10]
+
+
+def test_a_mean_that_dev_finds_worse_is_left(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    validated_as(monkeypatch, [5, 4, 2, 3, 3, 2.1])
+    learn(corpus, run, "train.steps=10", "train.validate_every=2", "train.average=3")
+    (best,) = [load_file(one.folder / "model.safetensors") for one in checkpoints(run) if one.step == 6]
+    for name, weights in load_file(run / "model.safetensors").items():
+        np.testing.assert_array_equal(weights, best[name])
+    assert load_trained(run, device=torch.device("cpu")).scores["step"] == 6
 
 
 # What is learned

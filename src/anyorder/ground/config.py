@@ -307,7 +307,10 @@ class Train(Section):
     patience: int = Field(0, ge=0, description="validations without a better score before stopping; 0: never")
     keep: int = Field(5, ge=1, description="last checkpoints to keep")
     average: int = Field(
-        0, ge=0, description="the finished model is the mean of the last N checkpoints; 0: the best"
+        0,
+        ge=0,
+        description="the finished model is the mean of the last N checkpoints, unless the best is better; "
+        "0: the best",
     )
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -316,12 +316,7 @@ class Training:
                     f"step {self.progress.step}: the dev loss is not finite "
                     f"(words {scores['dev_word_loss']:.3g}, gaps {scores['dev_gap_loss']:.3g})"
                 )
-            chosen = (
-                -scores["dev_loss"]
-                if self.settings.select == "loss"
-                else scores[f"dev_{self.settings.select}"]
-            )
-            score = (float(chosen), -float(scores["dev_loss"]))
+            score = self._rank(scores)
             best = self.progress.best is None or score > self.progress.best
             self.progress = replace(
                 self.progress,
@@ -339,6 +334,14 @@ class Training:
                     f"no better {self.settings.select} in {self.settings.patience} validations: done"
                 )
         return self.processes.agree(stop)
+
+    def _rank(self, scores: Mapping[str, Any]) -> tuple[float, float]:
+        """What models are chosen by: more is better, and the loss decides between equals."""
+        loss = float(scores["dev_loss"])
+        return (
+            -loss if self.settings.select == "loss" else float(scores[f"dev_{self.settings.select}"]),
+            -loss,
+        )
 
     def _out_of_patience(self) -> bool:
         return 0 < self.settings.patience <= self.progress.since_best
@@ -372,15 +375,20 @@ class Training:
             self.listener.note(f"stopped at step {step}; `--resume` goes on from here")
 
     def _save_average(self) -> None:
+        """Take the mean for the model, unless dev finds it worse than the best checkpoint."""
         mean = mean_of_last(self.recipe.run, last=self.settings.average)
         load_weights(self.model, mean.weights, origin=self.recipe.run)
         assert self.validation is not None
         scores = self.validation.scores(self.model, device=self.processes.device)
-        self.listener.validated(self.progress.step, scores, best=True)
-        save_trained(self.recipe.run, self._trained({"averaged_steps": mean.steps, **scores}))
-        self.listener.note(
-            f"the model is the mean of the checkpoints at steps {', '.join(map(str, mean.steps))}"
-        )
+        best = self.progress.best is None or self._rank(scores) >= self.progress.best
+        self.listener.validated(self.progress.step, scores, best=best)
+        named = f"the mean of the checkpoints at steps {', '.join(map(str, mean.steps))}"
+        if best:
+            save_trained(self.recipe.run, self._trained({"averaged_steps": mean.steps, **scores}))
+            self.listener.note(f"the model is {named}")
+        else:
+            # Where the rate still fell between them, the earlier ones hold the mean back.
+            self.listener.note(f"the model is the best checkpoint: {named} is worse on dev")
 
     def _trained(self, scores: dict[str, Any]) -> Trained:
         return Trained(
