@@ -150,7 +150,8 @@ def search_slowly(
             done = {one.steps for one in ended}
             found += [one for one in under_way if one.steps not in done]
         ranks = sorted(one.ranks_by(penalty)[1] for one in found)
-        open_ranks = [-one.log_p / max(1, len(one.steps)) ** penalty for one in going_on]
+        # Whoever ends now, has one step more.
+        open_ranks = [-one.log_p / (len(one.steps) + 1) ** penalty for one in going_on]
         if len(ranks) >= width and not to_the_end and ranks[width - 1] <= min(open_ranks, default=math.inf):
             break
         under_way = going_on

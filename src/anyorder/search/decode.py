@@ -431,15 +431,17 @@ def _grow(model: Indigo, beam: Beam, step: Expansion) -> Beam:
 def _may_improve(
     beam: Beam, found: list[list[Hypothesis]], settings: config.Decode, *, given: Constraints | None
 ) -> Tensor:
-    """Whether a sentence has too few finished hypotheses yet, or something under way that ranks higher.
+    """Whether a sentence has too few finished hypotheses yet, or something under way that may rank higher.
 
+    What is under way is ranked as if it ended at once for nothing, a step that its length counts too. With a
+    length penalty, going on for longer may still rank higher: to know, one would have to go on to the limit.
     That a number of them is finished says little: where the model is sure of itself, poor ones may end long
     before the best. Merging needs as many as there can be, for their probabilities are added. Returns (S,).
     """
     wanted = settings.beam if settings.merge else settings.n_best
     templates = [0] * len(beam.sentences) if given is None else given.template_tokens.tolist()
     best = [
-        mass / _length(beam.length - template, settings)
+        mass / _length(beam.length + 1 - template, settings)
         for mass, template in zip(beam.log_mass.amax(dim=1).tolist(), templates, strict=True)
     ]
     improving = [
