@@ -100,10 +100,16 @@ def test_a_word_is_generated_or_copied(first: str, seed: int) -> None:
 
 
 @firsts
-def test_what_can_be_written_sums_to_one(first: str) -> None:
+@pytest.mark.parametrize(
+    "source",
+    [
+        [OWN + 1, B, OWN + 1],  # the id before it can't be written beside this source
+        [EOS],  # a blank one: nothing to copy
+    ],
+)
+def test_what_can_be_written_sums_to_one(first: str, source: list[int]) -> None:
     """All sentences of two tokens in both orders, and the shorter ones that end."""
     model = copying_model(first, seed=1)
-    source = [OWN + 1, B, OWN + 1]  # the id before it can't be written beside this source
     ids = [A, B, C, OWN, OWN + 1]
     ended = [
         pair(source, list(target)) for length in (0, 1) for target in itertools.product(ids, repeat=length)

@@ -52,8 +52,10 @@ class CopyHead(nn.Module):
     def forward(self, query: Tensor, copyable: Copyable) -> tuple[Tensor, Tensor]:
         """The logit of g, (B, Q), and a, (B, Q, S). query: (B, Q, D), what words are generated from."""
         logits = at_least_float(torch.matmul(self.query(query), copyable.keys.mT) * self.scale)
-        attention = logits.masked_fill(~copyable.mask[:, None], NEVER).softmax(dim=-1)
-        return at_least_float(self.gate(query).squeeze(-1)), attention
+        # A blank source has nothing to copy: its g is 0, and where it looks does not matter.
+        nothing = ~copyable.mask.any(dim=1, keepdim=True)
+        attention = logits.masked_fill(~(copyable.mask | nothing)[:, None], NEVER).softmax(dim=-1)
+        return at_least_float(self.gate(query).squeeze(-1)).masked_fill(nothing, NEVER), attention
 
     def mixed(self, generated: Tensor, query: Tensor, copyable: Copyable, words: Tensor) -> Tensor:
         """log p of one word for each query, some of them copied.
