@@ -19,6 +19,7 @@ from anyorder.data.reading import Features
 from anyorder.data.references import pairs_by_source, reference_texts
 from anyorder.ground.config import Recipe
 from anyorder.ground.errors import UserError
+from anyorder.ground.tokens import UNK
 from anyorder.runs.evaluate import Evaluator, Judging
 from anyorder.runs.prepare import prepare
 from anyorder.runs.results import load_results
@@ -208,3 +209,16 @@ def test_validation_counts_images_and_knows_all_captions(tmp_path: Path) -> None
     validation = Validation(recipe, prepared.dev, prepared.tokenizer)
     assert validation.decoded_pairs == [0, 1]
     assert len(validation.references) == 3
+
+
+def test_the_vocabulary_does_not_depend_on_images_that_were_there(tmp_path: Path) -> None:
+    """What the cache keeps of the captions alone must hold whatever images come later."""
+    write_images(tmp_path)
+    captions = [*CAPTIONS, ("emu.jpg", "an emu")]
+    few = train_tokenizer(captions_recipe(tmp_path, captions, bad_lines="skip"))
+    numbers = np.zeros((4, 2, 2, 3), dtype=np.uint8)
+    np.savez(tmp_path / "images.npz", names=[*IMAGES, "emu.jpg"], grid=numbers, scale=1.0, zero_point=0)
+    many = train_tokenizer(captions_recipe(tmp_path, captions, bad_lines="skip"))
+    anew = train_tokenizer(captions_recipe(tmp_path, captions, bad_lines="skip", cache="another"))
+    assert few.size == many.size == anew.size
+    assert UNK not in many.encode("an emu", "target").ids

@@ -106,7 +106,7 @@ def train_tokenizer(recipe: Recipe, *, progress: Progress | None = None) -> Toke
     settings: dict[str, object] = {"train_lines": recipe.data.train_lines}
     folder = cache.entry(recipe, "tokenizers", files=texts, settings=settings)
     if not folder.exists():
-        tokenizer = _learn(recipe, files, progress=progress)
+        tokenizer = _learn(recipe, texts, progress=progress)
         with published(folder, key=cache.KEY) as unfinished:
             tokenizer.save(unfinished)
             _save_json(unfinished, "target_size", tokenizer.target_size)

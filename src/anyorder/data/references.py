@@ -28,7 +28,7 @@ def reference_texts(
     """As metrics take them: as many as a source has at most, each with a line for each source.
 
     An image with fewer captions has its own again, from the first. That changes no score but CIDEr-D's, which
-    is a mean over captions.
+    is a mean over captions, and TER's, which goes by their mean length.
     """
     lines = [int(corpus.lines[pair]) for pairs in sources for pair in pairs]
     # JSON strings may hold line ends, but here each target is a line of a file.
