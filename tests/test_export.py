@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from corpora import learned
 from safetensors.torch import load_file, save_file
 
 from anyorder.ground.errors import UserError
-from anyorder.runs.checkpoint import CONFIG_FILE, MODEL_FILE
+from anyorder.runs.checkpoint import CONFIG_FILE, MODEL_FILE, load_trained, save_trained
 from anyorder.runs.export import export
 from anyorder.runs.generate import Writer
 
@@ -43,6 +44,21 @@ def test_paths_of_the_machine_stay_there(tmp_path: Path) -> None:
         file.read_text() for file in (tmp_path / "given").iterdir() if file.name != MODEL_FILE
     )
     assert str(run.parent) not in everything
+
+
+def test_absolute_paths_of_data_become_names(tmp_path: Path) -> None:
+    trained = load_trained(learned().run, device=torch.device("cpu"))
+    recipe = trained.recipe
+    data = recipe.data.model_copy(
+        update={"train": recipe.data.train.model_copy(update={"source": Path("/home/me/train.source")})}
+    )
+    order = recipe.order.model_copy(update={"files": {"train": Path("/home/me/order"), "dev": Path("dev/o")}})
+    placed = replace(trained, recipe=recipe.model_copy(update={"data": data, "order": order}))
+    save_trained(tmp_path / "placed", placed)
+    export(tmp_path / "placed", tmp_path / "given", precision="fp32")
+    found = json.loads((tmp_path / "given" / CONFIG_FILE).read_text())["recipe"]
+    assert found["data"]["train"]["source"] == "train.source"
+    assert found["order"]["files"] == {"train": "order", "dev": "dev/o"}
 
 
 def test_no_model_is_overwritten_and_no_weight_becomes_infinite(tmp_path: Path) -> None:

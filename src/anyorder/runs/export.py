@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 
@@ -13,6 +14,7 @@ from anyorder.ground.errors import UserError
 from anyorder.runs.checkpoint import CONFIG_FILE, load_trained, save_trained, weights_of
 
 Precision = Literal["fp32", "fp16"]
+Key = TypeVar("Key")
 
 
 def export(run: Path, folder: Path, *, precision: Precision) -> int:
@@ -35,10 +37,27 @@ def export(run: Path, folder: Path, *, precision: Precision) -> int:
 
 def _placeless(recipe: Recipe, folder: Path) -> Recipe:
     """Without the paths of one machine; files keep their names, to be found by another `data.root`."""
+    splits = {
+        name: files if files is None else files.model_copy(update=_named(dict(files)))
+        for name, files in (
+            ("train", recipe.data.train),
+            ("dev", recipe.data.dev),
+            ("test", recipe.data.test),
+        )
+    }
+    order_files = {**recipe.order.files, **_named(recipe.order.files)}
     return recipe.model_copy(
         update={
             "run": Path(folder.name),
-            "data": recipe.data.model_copy(update={"root": Path(), "cache": None}),
+            "data": recipe.data.model_copy(update={"root": Path(), "cache": None, **splits}),
+            "order": recipe.order.model_copy(update={"files": order_files}),
             "train": recipe.train.model_copy(update={"init": None}),
         }
     )
+
+
+def _named(paths: Mapping[Key, object]) -> dict[Key, Path]:
+    """Those that only one machine has, by their names alone."""
+    return {
+        key: Path(path.name) for key, path in paths.items() if isinstance(path, Path) and path.is_absolute()
+    }
