@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -119,6 +120,12 @@ def test_rows_are_called_by_what_differs() -> None:
     assert row_labels(groups) == ["L2R", "SAO", "Transformer", "Insertion Transformer"]
     again = evaluated("longer", REFERENCE, kind="transformer", steps=7)
     assert row_labels([kinds[:1], [again]]) == ["Transformer transformer", "Transformer longer"]
+    namesake = replace(again, run=Path("elsewhere") / again.run.name)
+    elsewhere = replace(again, run=Path("here") / again.run.name)
+    assert row_labels([[namesake], [elsewhere]]) == [
+        "Transformer elsewhere/longer",
+        "Transformer here/longer",
+    ]
 
 
 SWEPT = sweep({"dev": {1: 1.0, 2: 2.0}}, beam=2)
@@ -220,6 +227,10 @@ def test_the_baseline_is_left_to_right_or_what_is_asked_for() -> None:
 
     assert tested() == ("L2R", ["SAO"])
     assert tested(baseline=SAO[0].run) == ("SAO", ["L2R"])
+    insertion = evaluated(
+        "insertion", REFERENCE, kind="insertion"
+    )  # whose recipe says l2r, but it has no order
+    assert compare_runs([insertion, L2R[0]], significance=FEW).baseline == "L2R"
     alone = compare_runs([SAO[0], evaluated("odd", REFERENCE, order="odd")], significance=FEW)
     assert alone.baseline is None
     assert not any(row.differences for row in alone.rows)

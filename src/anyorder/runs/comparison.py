@@ -107,7 +107,7 @@ def compare_runs(
     rows = [
         Row(
             label=label,
-            order=group[0].report.recipe.order.name,
+            order=group[0].report.recipe.order_told,
             runs=[str(one.run) for one in group],
             seeds=[one.report.recipe.train.seed for one in group],
             beams=[one.report.decode.beam for one in group],
@@ -188,10 +188,17 @@ def row_labels(groups: Sequence[Sequence[RunResults]]) -> list[str]:
     """The order or another kind of model, and where several rows have the same their first run's name too."""
     kinds = [_kind(group[0].report.recipe) for group in groups]
     times = Counter(kinds)
-    return [
-        kind if times[kind] == 1 else f"{kind} {group[0].run.resolve().name}"
-        for kind, group in zip(kinds, groups, strict=True)
-    ]
+    names = _distinct_names([group[0].run.resolve() for group in groups])
+    return [kind if times[kind] == 1 else f"{kind} {name}" for kind, name in zip(kinds, names, strict=True)]
+
+
+def _distinct_names(folders: Sequence[Path]) -> list[str]:
+    """As much of the ends of their paths as tells folders apart."""
+    for parts in range(1, max(len(folder.parts) for folder in folders)):
+        names = ["/".join(folder.parts[-parts:]) for folder in folders]
+        if len(set(names)) == len(names):
+            return names
+    return list(map(str, folders))
 
 
 def _kind(recipe: Recipe) -> str:
@@ -220,7 +227,7 @@ def _common_metrics(results: Sequence[RunResults], *, wanted: Sequence[str] | No
 def _baseline(groups: Sequence[Sequence[RunResults]], *, given: Path | None) -> int | None:
     """Which group the others are tested against."""
     for number, group in enumerate(groups):
-        if given is None and group[0].report.recipe.order.name == BASELINE_ORDER:
+        if given is None and group[0].report.recipe.order_told == BASELINE_ORDER:
             return number
         if given is not None and any(one.run.resolve() == given.resolve() for one in group):
             return number
