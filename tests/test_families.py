@@ -156,5 +156,7 @@ def test_what_needs_an_order_is_refused(insertion: Path, corpus: Path, capsys: C
     assert_one_line_refusal(scored, 'score: model.kind = "insertion" has no log p of a target in an order')
     searched = call_here(capsys, "orders", insertion)
     assert_one_line_refusal(searched, 'search of orders: model.kind = "insertion" has no log p')
+    beams = call_here(capsys, "evaluate", insertion, "--split", "dev", "--beam", "1-3")
+    assert_one_line_refusal(beams, "--beam 2: decode.beam = 2: must be 1 for model.kind")
     again = call_here(capsys, "search-orders", insertion)
     assert_one_line_refusal(again, 'search-orders: model.kind = "insertion" has no log p')

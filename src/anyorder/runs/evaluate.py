@@ -221,6 +221,10 @@ class Evaluator:
         if beams and self.recipe.decode.search == "sample":
             given = ", ".join(map(str, beams))
             raise UserError(f'--beam {given}: decode.search = "sample" has none; allowed: two-step, joint')
+        for beam in beams:
+            misfit = self.recipe.misfit(self.recipe.decode.model_copy(update={"beam": beam}))
+            if misfit is not None:
+                raise UserError(f"--beam {beam}: {misfit}")
 
     def _decoded_now(self, text: SplitText, work: Work) -> Decoded:
         what = f"decoding {text.split}, beam {work.decode.beam}"
