@@ -256,6 +256,30 @@ def test_orders_searched_apart_are_learned_from(capsys: pytest.CaptureFixture[st
     assert progress["searched"]["step"] == 10
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (["order.name=r2l"], 'order.name = "r2l" learns from no searched orders, only sao does'),
+        (["search.refresh=0"], "search.refresh = 0 searches at every update anew"),
+        (
+            ["search.bootstrap_steps=4"],
+            "update 4 is among the first search.bootstrap_steps = 4, in the order l2r",
+        ),
+    ],
+)
+def test_what_training_would_not_read_is_not_searched_for(
+    changes: list[str], reason: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run, output = tmp_path / "run", tmp_path / "orders.jsonl"
+    learn(learned().recipe, run, *ADAPTIVE, *changes, "train.steps=3")
+    refused = call_here(capsys, "search-orders", run)
+    assert refused.returncode == 2
+    assert reason in refused.stderr.decode()
+    assert not (run / "orders").exists()
+    assert call_here(capsys, "search-orders", run, "--output", output).returncode == 0
+    assert output.exists()
+
+
 def test_search_orders_needs_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     answer = call_here(capsys, "search-orders", tmp_path)
     assert answer.returncode == 2

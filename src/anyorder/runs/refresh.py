@@ -43,6 +43,8 @@ def refresh_orders(
         told = progress if these.first else None
         prepared = prepare(recipe, progress=told)
         model = ordered(build_model(recipe, prepared.shape), purpose="search-orders").to(these.device)
+        if output is None:
+            _refuse_what_training_would_not_read(recipe, step=step)
         load_weights(model, found[-1].weights(), origin=found[-1].folder)
         with interruption() as interrupted:
             try:
@@ -62,6 +64,22 @@ def refresh_orders(
             with published_file(output) as file:
                 file.writelines(_lines(kept, prepared.train, prepared.tokenizer))
     return kept_folder(recipe.run, step)
+
+
+def _refuse_what_training_would_not_read(recipe: Recipe, *, step: int) -> None:
+    """A search takes long; without a file of its own it is for `train --resume` alone."""
+    reason = None
+    if not recipe.adaptive:
+        reason = f'order.name = "{recipe.order.name}" learns from no searched orders, only sao does'
+    elif not recipe.search.refresh:
+        reason = "search.refresh = 0 searches at every update anew"
+    elif step <= recipe.search.bootstrap_steps:
+        reason = (
+            f"update {step} is among the first search.bootstrap_steps = {recipe.search.bootstrap_steps}, "
+            f"in the order {recipe.search.bootstrap}"
+        )
+    if reason is not None:
+        raise UserError(f"{recipe.run}: {reason}; --output FILE writes orders that training does not use")
 
 
 def _lines(kept: KeptOrders, data: Dataset, tokenizer: Tokenizer) -> Iterator[bytes]:
