@@ -181,6 +181,21 @@ def test_pictures_are_sources_too(tmp_path: Path) -> None:
         search_targets(trained, text, beam=2, device=CPU)
 
 
+def test_targets_alone_have_orders_too(tmp_path: Path) -> None:
+    recipe = write_corpus(tmp_path)
+    text = recipe.read_text()
+    for split in ("train", "dev"):
+        text = text.replace(f'source = "{split}.source", ', "")
+    recipe.write_text(text)
+    learn(recipe, tmp_path / "run", "train.steps=2", "train.validate_lines=0")
+    trained = load_trained(tmp_path / "run", device=CPU)
+    files = split_files(trained.recipe, "dev")
+    found = search_targets(trained, files, beam=2, device=CPU)
+    assert len(found.sentences) == PAIRS["dev"]
+    assert not found.left_out
+    assert written_outputs(trained, files, device=CPU).sentences
+
+
 def test_a_model_of_text_refuses_pictures(trained: Trained, tmp_path: Path) -> None:
     write_picture_corpus(tmp_path)
     files = files_of_pairs(source=tmp_path / "dev.npy", target=tmp_path / "dev.target")

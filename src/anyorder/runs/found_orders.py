@@ -169,7 +169,11 @@ def _encoded_pairs(
     for entries in in_chunks(islice(read_pairs(files), total), size=AT_ONCE):
         left_out.update(entry.reason for entry in entries if isinstance(entry, Fault))
         pairs = [entry for entry in entries if isinstance(entry, Pair)]
-        encoded = [pair for pair in _encoded(encoder, pairs, grid) if len(pair.source) and pair.target.ids]
+        encoded = [
+            pair
+            for pair in _encoded(encoder, pairs, grid)
+            if pair.target.ids and (len(pair.source) or trained.recipe.sourceless)
+        ]
         left_out["empty line"] += len(pairs) - len(encoded)
         yield encoded
         done += len(entries)
