@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from anyorder.ground import config
 from anyorder.network.model import Indigo
 from anyorder.search.beam import DEAD, Beam, Hypothesis
-from anyorder.search.canvas import CLOSED, Blank, Canvas, Way
+from anyorder.search.canvas import CLOSED, Blank, Canvas, ForbiddenWord, Way
 from anyorder.search.constraints import NOBODYS, OF_TEMPLATE, Constraints, Rules, find_room
 from anyorder.search.decode import Moment, decode, leading_of, search_two_step
 from anyorder.search.restriction import Restriction
@@ -419,12 +419,46 @@ def test_an_empty_canvas_changes_nothing(search: str, first: str) -> None:
                 assert one.log_prob == pytest.approx(other.log_prob, abs=1e-12)
 
 
+FORBIDDEN = (ForbiddenWord.of_token(A), ForbiddenWord(length=2, parts=((0, 1, B), (1, 2, C))))
+
+
+@given(
+    word=st.text(alphabet="ab", min_size=1, max_size=5),
+    pieces=st.lists(st.text(alphabet="ab", min_size=1, max_size=3), min_size=1, max_size=6, unique=True),
+    sentence=st.lists(st.integers(0, 5), max_size=6),
+)
+def test_a_token_completes_a_word_where_the_tokens_around_it_spell_the_rest(
+    word: str, pieces: list[str], sentence: list[int]
+) -> None:
+    """Against all ways to cut the word, tried one by one in each gap."""
+    parts = tuple(
+        (start, start + len(piece), token)
+        for token, piece in enumerate(pieces)
+        for start in range(len(word))
+        if word.startswith(piece, start)
+    )
+    sentence = [token for token in sentence if token < len(pieces)]
+
+    def spells(tokens: list[int]) -> bool:
+        return "".join(pieces[token] for token in tokens) == word
+
+    slowly = {
+        (gap, token)
+        for gap in range(len(sentence) - 1)
+        for token in range(len(pieces))
+        for begin in range(gap + 2)
+        for end in range(gap + 1, len(sentence) + 1)
+        if end - begin > 0 and spells([*sentence[begin : gap + 1], token, *sentence[gap + 1 : end]])
+    }
+    assert set(ForbiddenWord(len(word), parts).completions(sentence)) == slowly
+
+
 @firsts
 @pytest.mark.parametrize("search", SEARCHES)
 def test_forbidden_tokens_never_follow_each_other(search: str, first: str) -> None:
     for seed in range(10):
         model = tiny_model(first=first, seed=seed)
-        canvas = Canvas(blanks=(Blank(least=3),), forbidden=((A,), (B, C)))
+        canvas = Canvas(blanks=(Blank(least=3),), forbidden=FORBIDDEN)
         for one in completed(model, canvas, SEARCHES[search], most=5, ends_word=PIECES, line=seed):
             assert A not in one.sentence
             assert (B, C) not in itertools.pairwise(one.sentence)

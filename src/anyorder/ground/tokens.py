@@ -158,18 +158,23 @@ class Tokenizer:
             [whole_words or token <= UNK or _ends_word(piece) for token, piece in enumerate(self._pieces)]
         )
 
-    def spellings(self, word: str) -> list[tuple[int, ...]]:
-        """Every way in which the tokens of a target can spell one word."""
-        ids = {self._pieces[token]: token for token in range(UNK + 1, self.target_size)}
+    def parts(self, word: str) -> list[tuple[int, int, int]]:
+        """Tokens that can be part of a word: the characters that each begins and ends at, and its id.
+
+        Those are among them that only a source has: where a model copies, it can write them too.
+        """
         if self.text.unit == "words":
-            return [(ids[word],)] if word in ids else []
-        # By how much of the word is spelled; its last piece carries the mark of the end.
-        spelled: list[list[tuple[int, ...]]] = [[()], *([] for _ in word)]
-        for start, end in combinations(range(len(word) + 1), 2):
-            piece = word[start:end] + (_END_OF_WORD if end == len(word) else "")
-            if piece in ids:
-                spelled[end] += [(*before, ids[piece]) for before in spelled[start]]
-        return spelled[len(word)]
+            return [(0, len(word), self._ids[word])] if word in self._ids else []
+        # The last piece of a word carries the mark of the end.
+        pieces = {
+            (start, end): word[start:end] + (_END_OF_WORD if end == len(word) else "")
+            for start, end in combinations(range(len(word) + 1), 2)
+        }
+        return [(*place, self._ids[piece]) for place, piece in pieces.items() if piece in self._ids]
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {piece: token for token, piece in enumerate(self._pieces) if token > UNK}
 
     def to_json(self) -> str:
         """What `tokenizer.json` holds: the same for the same vocabulary, byte for byte."""

@@ -21,7 +21,7 @@ from anyorder.ground.paired import SourceTokens
 from anyorder.ground.tokens import Tokenizer, Tokens
 from anyorder.ground.words import located, splitter
 from anyorder.search.beam import Hypothesis
-from anyorder.search.canvas import CLOSED, Blank, Canvas, Way
+from anyorder.search.canvas import CLOSED, Blank, Canvas, ForbiddenWord, Way
 from anyorder.search.constraints import UNLIMITED, find_room
 
 BLANK = re.compile(r"_{3,}(?:\{(?P<least>\d*)(?P<comma>,?)(?P<most>\d*)\})?")
@@ -234,7 +234,7 @@ class CompiledCanvas:
         way = Way(tokens, tuple(opens), words)
         return CompiledWay(way, tuple(parts), tuple(map(len, encoded)), is_draft=is_draft)
 
-    def _forbidden(self) -> Iterator[tuple[int, ...]]:
+    def _forbidden(self) -> Iterator[ForbiddenWord]:
         everything = [*self._parts, *(part for item in self.items for way in item for part in way.parts)]
         given = {word for part in everything for word in part.words}
         for text in self._text.forbid:
@@ -246,10 +246,10 @@ class CompiledCanvas:
                 )
             if words[0] in given:
                 raise self.refusal(f"forbid = {text!r}: is also among what is given")
-            yield from self._tokenizer.spellings(words[0])
+            yield ForbiddenWord(len(words[0]), tuple(self._tokenizer.parts(words[0])))
             copied = self._source.copied_as.get(words[0])
-            if copied is not None and copied >= self._tokenizer.target_size:
-                yield (copied,)
+            if copied is not None and copied >= self._tokenizer.size:
+                yield ForbiddenWord.of_token(copied)
 
     def _check_room(self) -> None:
         """Refuse items that no blank has room for."""

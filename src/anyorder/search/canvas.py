@@ -6,8 +6,10 @@ best, each into a gap that it chooses; an item that has begun is written to its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -36,6 +38,63 @@ class Way:
 
 
 @dataclass(frozen=True)
+class ForbiddenWord:
+    """A word that must not be written, by the tokens that can be part of it.
+
+    A long word can be spelled in thousands of ways by few tokens, so that these ways are never listed.
+    """
+
+    length: int
+    parts: tuple[tuple[int, int, int], ...]  # where each begins and ends in the word, and its token
+
+    @classmethod
+    def of_token(cls, token: int) -> ForbiddenWord:
+        """A word that is one token."""
+        return cls(length=1, parts=((0, 1, token),))
+
+    def among(self, tokens: int) -> ForbiddenWord:
+        """The same where only so many tokens can be written."""
+        return ForbiddenWord(self.length, tuple(part for part in self.parts if part[2] < tokens))
+
+    @cached_property
+    def whole(self) -> list[int]:
+        """Tokens that are all of the word."""
+        return [token for start, end, token in self.parts if end - start == self.length]
+
+    def completions(self, sentence: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Gaps of a sentence, and the tokens that would make up the word there with their neighbours.
+
+        Gap g lies right of the token g. What makes up the word by itself is not among them.
+        """
+        if self._places.keys().isdisjoint(sentence):  # as nearly always
+            return
+        # Up to where the tokens ending with each one spell the word, and from where those beginning with it.
+        spelled = list(accumulate(sentence, self._spelled_after, initial=frozenset[int]()))[1:]
+        missing = list(accumulate(reversed(sentence), self._missing_before, initial=frozenset[int]()))[:0:-1]
+        for gap, (left, right) in enumerate(zip(spelled, missing[1:], strict=False)):
+            if left or right:
+                for start, end, token in self.parts:
+                    begun, ended = start in left, end in right
+                    if (begun or start == 0) and (ended or end == self.length) and (begun or ended):
+                        yield gap, token
+
+    def _spelled_after(self, before: frozenset[int], token: int) -> frozenset[int]:
+        places = self._places.get(token, ())
+        return frozenset(end for start, end in places if start == 0 or start in before)
+
+    def _missing_before(self, after: frozenset[int], token: int) -> frozenset[int]:
+        places = self._places.get(token, ())
+        return frozenset(start for start, end in places if end == self.length or end in after)
+
+    @cached_property
+    def _places(self) -> dict[int, list[tuple[int, int]]]:
+        found: dict[int, list[tuple[int, int]]] = {}
+        for start, end, token in self.parts:
+            found.setdefault(token, []).append((start, end))
+        return found
+
+
+@dataclass(frozen=True)
 class Canvas:
     """All that one sentence must keep to."""
 
@@ -43,7 +102,7 @@ class Canvas:
     before: int = 0  # the blank left of the template, or CLOSED
     template: tuple[tuple[int, int], ...] = ()  # each token, and the blank right of it, or CLOSED
     items: tuple[tuple[Way, ...], ...] = ()  # each must be written, in one of its ways
-    forbidden: tuple[tuple[int, ...], ...] = ()  # tokens that must not follow each other
+    forbidden: tuple[ForbiddenWord, ...] = ()
 
     @property
     def counted(self) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 from anyorder.ground.insertion import canvas as read_order
 from anyorder.ground.tokens import PAD
 from anyorder.search.beam import BOUNDARIES, Beam, Parents
-from anyorder.search.canvas import CLOSED, FINISHED, Canvas, ItemGraph
+from anyorder.search.canvas import CLOSED, FINISHED, Canvas, ForbiddenWord, ItemGraph
 
 # S sentences under way, K hypotheses of each, n tokens on the canvas, G = n - 1 gaps, W blanks, V ids,
 # I items, A ways to go on with an item, L tokens of the longest template
@@ -46,7 +46,7 @@ class Rules:
     narrow: Tensor  # (sentences,), bool: some blank has a most number of words
     any_counted: bool  # somebody asks for numbers of words
     limits: Tensor  # (sentences,), most tokens
-    forbidden: tuple[tuple[tuple[int, ...], ...], ...]  # of each sentence
+    forbidden: tuple[tuple[ForbiddenWord, ...], ...]  # of each sentence
     required: Tensor  # (sentences, H), what an encoder is told, PAD where there is less
 
     @classmethod
@@ -72,7 +72,9 @@ class Rules:
             narrow=torch.tensor([canvas.narrow for canvas in canvases], device=device),
             any_counted=any(canvas.counted for canvas in canvases),
             limits=limits.to(device),
-            forbidden=tuple(canvas.forbidden for canvas in canvases),
+            forbidden=tuple(
+                tuple(word.among(len(ends_word)) for word in canvas.forbidden) for canvas in canvases
+            ),
             required=_padded([canvas.required for canvas in canvases], device=device),
         )
 
@@ -382,7 +384,7 @@ class Constraints:
     def barred_words(self) -> Tensor | None:
         """Single tokens that are forbidden, (S, 1, V); None: not one is."""
         alone = [
-            [tokens[0] for tokens in self.rules.forbidden[sentence] if len(tokens) == 1]
+            [token for word in self.rules.forbidden[sentence] for token in word.whole]
             for sentence in self.sentences.tolist()
         ]
         if not any(alone):
@@ -400,25 +402,17 @@ class Constraints:
         What is given is written all the same: it is none of the words that are forbidden.
         """
         barred: dict[int, Tensor] = {}
-        if not any(len(tokens) > 1 for sentence in self.rules.forbidden for tokens in sentence):
+        if not any(self.rules.forbidden):
             return barred
         read = beam.words.gather(2, read_order(beam.places))  # (S, K, n)
-        written = [set(row) for row in read.flatten(1).tolist()]
+        shape = (*read.shape[:2], read.shape[2] - 1)
         for row, sentence in enumerate(self.sentences.tolist()):
-            for tokens in self.rules.forbidden[sentence]:
-                if len(tokens) == 1:
-                    continue
-                for number, token in enumerate(tokens):
-                    before, after = tokens[:number], tokens[number + 1 :]
-                    if not written[row].issuperset(before + after):
-                        continue  # the common case, and looking for them would take long
-                    found = _between(read[row], before=before, after=after)
-                    if bool(found.any()):
-                        shape = (*read.shape[:2], read.shape[2] - 1)
-                        gaps = barred.setdefault(
-                            token, torch.zeros(shape, dtype=torch.bool, device=read.device)
-                        )
-                        gaps[row] |= found
+            for word in self.rules.forbidden[sentence]:
+                for number, written in enumerate(read[row].tolist()):
+                    for gap, token in word.completions(written):
+                        if token not in barred:
+                            barred[token] = torch.zeros(shape, dtype=torch.bool, device=read.device)
+                        barred[token][row, number, gap] = True
         return barred
 
 
@@ -474,17 +468,6 @@ class _Gaps:
         """What each gap's blank has; of closed gaps, anything. values: (S, K, W) or (S, 1, W)."""
         values = values.expand(-1, self.blank.shape[1], -1)
         return values.gather(2, self.blank.clamp(min=0))
-
-
-def _between(read: Tensor, *, before: Sequence[int], after: Sequence[int]) -> Tensor:
-    """Gaps right after some tokens and right before others. read: (K, n); returns (K, n - 1), bool."""
-    gaps = read.shape[1] - 1
-    found = torch.ones(len(read), gaps, dtype=torch.bool, device=read.device)
-    for distance, token in enumerate(reversed(before)):
-        found &= torch.nn.functional.pad(read == token, (distance, 0))[:, :gaps]
-    for distance, token in enumerate(after, start=1):
-        found &= torch.nn.functional.pad(read == token, (0, distance))[:, distance : distance + gaps]
-    return found
 
 
 @lru_cache(maxsize=4096)
