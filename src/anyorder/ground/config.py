@@ -392,6 +392,10 @@ class Recipe(Section):
         """Whether the model finds its own orders."""
         return self.order.name == "sao"
 
+    def searches(self, step: int) -> bool:
+        """Whether an update learns from orders that the model has found."""
+        return self.adaptive and step > self.search.bootstrap_steps
+
     @property
     def sourceless(self) -> bool:
         """Whether there are only targets, to be written from nothing."""

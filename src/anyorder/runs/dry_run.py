@@ -194,7 +194,7 @@ def _cost(training: Training, pairs: Pairs, *, step: int) -> BatchCost:
         searched = _now(device)
         training.learn(step, 0, batches, pairs)
         ended = _now(device)
-    searching = _searches(training.recipe, step=step)
+    searching = training.recipe.searches(step)
     return BatchCost(
         pairs=len(pairs),
         longest_source=source,
@@ -241,10 +241,6 @@ def _peak(device: torch.device) -> float:
 # --- all of a training ---
 
 
-def _searches(recipe: Recipe, *, step: int) -> bool:
-    return recipe.adaptive and step > recipe.search.bootstrap_steps
-
-
 def _costliest_step(recipe: Recipe) -> int:
     """One that searches its orders, if the training gets there."""
     first = recipe.search.bootstrap_steps + 1
@@ -257,7 +253,7 @@ def _learning(
     """Updates and searches, each kind apart."""
     seconds = fmean(cost.seconds for cost in usual)
     steps, search = recipe.train.steps, recipe.search
-    if not _searches(recipe, step=steps):
+    if not recipe.searches(steps):
         return [Work("updates", steps, seconds)]
     free = steps - search.bootstrap_steps
     times = free

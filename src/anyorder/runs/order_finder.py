@@ -60,7 +60,7 @@ class OrderFinder:
 
         begins: whether the step is the first of its epoch.
         """
-        if not self._finds(step) or not self.search.refresh:
+        if not self.recipe.searches(step) or not self.search.refresh:
             return last
         old = begins and epoch - last.epoch >= self.search.refresh
         found_apart = step != last.step and kept_folder(self.recipe.run, step).exists()
@@ -82,7 +82,7 @@ class OrderFinder:
 
     def reordered(self, batch: Batch, pairs: NDArray[np.int64], *, step: int) -> Batch:
         """The batch as it is learned at this step."""
-        if not self._finds(step):
+        if not self.recipe.searches(step):
             return batch
         search = annealed(self.search, step=step)
         seed, first = self.recipe.train.seed, int(pairs[0])
@@ -99,9 +99,6 @@ class OrderFinder:
     def too_long(self) -> int:
         """How many targets are too long to search, and keep the bootstrap order."""
         return int((self.data.corpus.target.lengths() > self.search.max_length).sum())
-
-    def _finds(self, step: int) -> bool:
-        return self.recipe.adaptive and step > self.search.bootstrap_steps
 
     def _told(self, done: int, total: int) -> None:
         if self.progress is not None:

@@ -178,12 +178,14 @@ def _like_with_like(
 ) -> Iterator[list[int]]:
     """Which sources are decoded together: as many as fit, the shortest first."""
     together: list[int] = []
+    longest = 0
     for index in sorted(range(len(sources)), key=lambda index: len(sources[index])):
-        # All are padded to the longest, which comes last.
-        need = decoding_memory(model, settings, source=len(sources[index]), target=int(limits[index]))
+        # All are padded to the longest: of the sources it comes last, but given words ask for room anywhere.
+        longest = max(longest, int(limits[index]))
+        need = decoding_memory(model, settings, source=len(sources[index]), target=longest)
         if len(together) == DECODED_AT_ONCE or (together and (len(together) + 1) * need > DECODING_MEMORY):
             yield together
-            together = []
+            together, longest = [], int(limits[index])
         together.append(index)
     if together:
         yield together
