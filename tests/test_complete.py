@@ -238,6 +238,9 @@ def test_words_are_found_where_they_stand(text: str) -> None:
         ("ein Hund", "has no blank; write ___"),
         ("ein ___ ___ Hund", "two blanks stand side by side"),
         ("ein ___{3,1}", "must be ___, ___{2}"),
+        ("ein ___{1-3} Hund", "template: '___{1-3}': must be ___, ___{2}"),
+        ("ein ___{1, 3} Hund", "template: '___{1, 3}': must be ___, ___{2}"),
+        ("ein ___{x} Hund", "with a space before braces that mean themselves"),
         ({"template": "a ___", "prefix": "b"}, "template and prefix given"),
         ({"template": "a ___", "draft": "b"}, "template and draft given"),
         ({"must": ["Hund|"]}, "a word is missing"),
@@ -254,6 +257,12 @@ def test_what_cannot_be_is_said_in_one_line(canvas: object, complaint: str) -> N
         one(canvas)
     assert str(refusal.value).startswith("canvas 1: ")
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("sources", [None, [""], ["  "]])
+def test_what_is_required_needs_a_source(sources: list[str] | None) -> None:
+    with pytest.raises(UserError, match=r"^canvas 1: source: missing or blank; this model needs one$"):
+        writer().complete(sources, [{"must": ["Hund"]}])
 
 
 def test_only_indigo_completes(tmp_path: Path) -> None:
@@ -288,6 +297,15 @@ def test_a_model_of_targets_alone_fills_blanks(tmp_path: Path) -> None:
 # --- the command ---
 
 
+def test_a_blank_source_is_a_source(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is read from stdin, and nothing that is required gets lost."""
+    assert_one_line_refusal(
+        call_here(capsys, "complete", learned().run, "--source", "", "--must", "h"),
+        "complete: source: missing",
+    )
+    assert call_here(capsys, "complete", learned().run, "--source", "").stdout == b"\n"
+
+
 def test_the_command_completes_one_canvas(capsys: pytest.CaptureFixture[str]) -> None:
     answer = call_here(
         capsys, "complete", learned().run, "--source", "a b c", "--must", "h", "--forbid", "a", "--json"
@@ -304,7 +322,7 @@ def test_the_command_completes_a_file(capsys: pytest.CaptureFixture[str], tmp_pa
     requests = [
         {"source": "a b", "template": "d ___ e"},
         {"source": "c d", "must": ["f", "g|h"]},
-        {"source": "", "prefix": "b"},
+        {"source": ""},
         {"source": "a b c", "prefix": "b"},
     ]
     path = write_lines(tmp_path / "asked.jsonl", [json.dumps(request) for request in requests])

@@ -468,6 +468,20 @@ def test_weights_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
         learn(recipe, tmp_path / "run", f"train.init={learned().run}")
 
 
+@pytest.mark.parametrize("wrong", ["train.init=nowhere", "model.width=32"])
+def test_a_wrong_beginning_leaves_an_earlier_run_and_no_new_one(tmp_path: Path, wrong: str) -> None:
+    changes = [f"train.init={learned().run}", wrong]
+    kept = shutil.copytree(learned().run, tmp_path / "kept")
+    with pytest.raises(UserError, match=r"^train\.init = "):
+        learn(learned().recipe, kept, *changes, overwrite=True)
+    assert sorted(path.name for path in kept.iterdir()) == sorted(
+        path.name for path in learned().run.iterdir()
+    )
+    with pytest.raises(UserError, match=r"^train\.init = "):
+        learn(learned().recipe, tmp_path / "new", *changes)
+    assert not (tmp_path / "new").exists()
+
+
 def test_weights_of_another_size_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is of shape \[\d+, 16\], but this model's is \[\d+, 32\]"):
         learn(learned().recipe, tmp_path / "run", f"train.init={learned().run}", "model.width=32")

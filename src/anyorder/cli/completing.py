@@ -78,8 +78,9 @@ def complete(
         }.items()
         if value is not None
     }
-    asked = [("complete", source, canvas)] if canvas or source else list(_requests(requests))
-    if (canvas or source) and requests is not None:
+    by_flags = bool(canvas) or source is not None
+    asked = [("complete", source, canvas)] if by_flags else list(_requests(requests))
+    if by_flags and requests is not None:
         raise UserError(f"{requests}: give a file of requests, or flags that make one, not both")
     writer = Writer.load(run, device=device)
     settle()

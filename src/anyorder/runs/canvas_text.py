@@ -24,7 +24,8 @@ from anyorder.search.beam import Hypothesis
 from anyorder.search.canvas import CLOSED, Blank, Canvas, ForbiddenWord, Way
 from anyorder.search.constraints import UNLIMITED, find_room
 
-BLANK = re.compile(r"_{3,}(?:\{(?P<least>\d*)(?P<comma>,?)(?P<most>\d*)\})?")
+BLANK = re.compile(r"_{3,}(?:\{(?P<bounds>[^}]*)\})?")
+BOUNDS = re.compile(r"(?P<least>\d*)(?P<comma>,?)(?P<most>\d*)", re.ASCII)
 ALTERNATIVE = "|"
 
 
@@ -175,15 +176,18 @@ class CompiledCanvas:
         return blanks, before, after
 
     def _blank(self, match: re.Match[str]) -> Blank:
-        if match["comma"] is None:  # no braces: something is missing there
+        if match["bounds"] is None:  # no braces: something is missing there
             return Blank(least=1)
-        least = int(match["least"] or 0)
-        most = (int(match["most"]) if match["most"] else None) if match["comma"] else least
-        if not (match["least"] or match["most"]) or (most is not None and most < max(1, least)):
-            raise self.refusal(
-                f"template: {match[0]!r}: must be ___, ___{{2}}, ___{{1,3}}, ___{{2,}} or ___{{,3}} words"
-            )
-        return Blank(least=least, most=most)
+        bounds = BOUNDS.fullmatch(match["bounds"])
+        if bounds is not None and (bounds["least"] or bounds["most"]):
+            least = int(bounds["least"] or 0)
+            most = (int(bounds["most"]) if bounds["most"] else None) if bounds["comma"] else least
+            if most is None or most >= max(1, least):
+                return Blank(least=least, most=most)
+        raise self.refusal(
+            f"template: {match[0]!r}: must be ___, ___{{2}}, ___{{1,3}}, ___{{2,}} or ___{{,3}} words, "
+            "with a space before braces that mean themselves"
+        )
 
     def _split_draft(self, text: str) -> None:
         """Into words, with what stands between them."""

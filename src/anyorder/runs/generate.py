@@ -187,7 +187,9 @@ class Writer:
         names: Sequence[str] | None = None,
         **options: Any,  # noqa: ANN401
     ) -> list[list[Completion]]:
-        """The best ways to write around what is given of each target, best first; none for a blank line.
+        """The best ways to write around what is given of each target, best first.
+
+        None for a blank source of which nothing is asked.
 
         sources: as many as canvases; None: for a model of targets alone. canvases: their keys, e.g.
         {"must": ["dog", "beach"]}, or templates, e.g. "a ___ runs ___ the beach". options: as for `generate`.
@@ -202,9 +204,13 @@ class Writer:
         check_completes(self.trained, settings)
         where = names or [f"canvas {number}" for number in range(1, len(canvases) + 1)]
         encoded = self._encoded(sources)
+        texts = [canvas_text(canvas, where=name) for canvas, name in zip(canvases, where, strict=True)]
+        for text, source, name in zip(texts, encoded, where, strict=True):
+            if not (len(source.vectors) or self.trained.recipe.sourceless or text == CanvasText()):
+                raise UserError(f"{name}: source: missing or blank; this model needs one")
         compiled = [
-            CompiledCanvas(canvas_text(canvas, where=name), self.tokenizer, source=source.text, where=name)
-            for canvas, source, name in zip(canvases, encoded, where, strict=True)
+            CompiledCanvas(text, self.tokenizer, source=source.text, where=name)
+            for text, source, name in zip(texts, encoded, where, strict=True)
         ]
         outputs: list[list[Completion]] = []
         for first in range(0, len(sources), MANY):

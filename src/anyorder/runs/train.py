@@ -94,14 +94,16 @@ def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite
         if these.first:
             check_folder(recipe, resume=resume, overwrite=overwrite)
         prepared = prepare(recipe, progress=listener.preparing if these.first else None)
-        if these.first:
+        training = Training(recipe, prepared, these, listener)
+        if recipe.train.init is not None and (overwrite or not checkpoints(recipe.run)):
+            training.bootstrap(recipe.train.init)
+        if these.first:  # nothing is refused any more, so that an earlier run may go
             claim_folder(recipe, overwrite=overwrite)
             note_sizes(recipe.run, prepared.statistics())
         these.wait()
         if these.first and (skipped := prepared.train.corpus.skipped):
             reasons = ", ".join(f"{count} × {reason}" for reason, count in skipped.items())
             listener.note(f"training lines left out: {reasons}")
-        training = Training(recipe, prepared, these, listener)
         if these.first and recipe.adaptive and (too_long := training.finder.too_long()):
             listener.note(
                 f"{too_long} of {len(prepared.train)} targets have more than search.max_length = "
@@ -112,8 +114,6 @@ def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite
             raise UserError(f"{recipe.run}: differs between the machines; they must share the run's folder")
         if found:
             training.restore(found[-1])
-        elif recipe.train.init is not None:
-            training.bootstrap(recipe.train.init)
         with interruption() as interrupted:
             return training.run(interrupted)
 
@@ -150,19 +150,24 @@ class Training:
             self.listener.note(f"going on from step {self.progress.step} ({checkpoint.folder})")
 
     def bootstrap(self, run: Path) -> None:
-        """Begin with the weights of another run, which must have the same vocabulary."""
+        """Begin with the weights of another run, which must have the same vocabulary and shape."""
+        try:
+            self._take_weights(run)
+        except UserError as error:
+            raise UserError(f"train.init = {str(run)!r}: {error}") from None
+        if self.processes.first:
+            self.listener.note(f"starting from the weights of {run}")
+
+    def _take_weights(self, run: Path) -> None:
         other = load_trained(run, device=self.processes.device)
         if other.tokenizer.to_json() != self.prepared.tokenizer.to_json():
             raise UserError(
-                f"train.init = {str(run)!r}: has another vocabulary; "
-                "its data.train and text sections must be those of this recipe"
+                "has another vocabulary; its data.train and text sections must be those of this recipe"
             )
         own, weights = weights_of(self.model), weights_of(other.model)
         # If the other has met no canvas, its marks begin at zero.
         marks = {name: own[name] for name in MARKS if name in own}
         load_weights(self.model, {**marks, **weights}, origin=run)
-        if self.processes.first:
-            self.listener.note(f"starting from the weights of {run}")
 
     # --- the loop ---
 
