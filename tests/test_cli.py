@@ -509,11 +509,12 @@ def test_train_tells_where_the_model_is(capsys: Capture, tmp_path: Path) -> None
         ("data.train.source=nowhere", "nowhere: no such file (data.train.source)"),
         ("train.device=abacus", "device 'abacus' can't be used here"),
         ("order.name=up", "order.name = 'up': no such order"),
+        ("order.name=sao\tsearch.bootstrap=up", "search.bootstrap = 'up': no such order"),
         ("train.init=nowhere", "nowhere: no such folder"),
     ],
 )
 def test_a_training_that_can_not_begin(capsys: Capture, tmp_path: Path, override: str, part: str) -> None:
-    answer = call_here(capsys, "train", learned().recipe, f"run={tmp_path / 'run'}", override)
+    answer = call_here(capsys, "train", learned().recipe, f"run={tmp_path / 'run'}", *override.split("\t"))
     assert_one_line_refusal(answer, part)
 
 

@@ -210,8 +210,14 @@ def test_all_orders_of_a_short_target_add_up(writer: Writer) -> None:
     assert estimate.score == pytest.approx(found.score, abs=4 * estimate.standard_error)
 
 
-def test_the_order_that_a_model_was_trained_in_is_always_added_up(tmp_path: Path) -> None:
-    learn(learned().recipe, tmp_path / "run", "order.name=r2l", "train.steps=1", "train.validate_lines=0")
+@pytest.mark.parametrize("order", ["r2l", "scored_orders:backwards"])
+def test_the_order_that_a_model_was_trained_in_is_always_added_up(
+    tmp_path: Path, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scored_orders.py").write_text("backwards = lambda words: list(range(len(words), 0, -1))\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    options = [f"order.name={order}", "train.steps=1", "train.validate_lines=0"]
+    learn(learned().recipe, tmp_path / "run", *options)
     writer = anyorder.load(tmp_path / "run")
     pair = ["a b c d e f"], ["b a d c f e"]
     (own,) = writer.score(*pair, order="r2l")

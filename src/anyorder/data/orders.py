@@ -147,15 +147,15 @@ class Orderer:
             yield spread(slots, pieces=line.pieces) if self.level == "words" else list(slots)
 
 
-def order_rule(name: str) -> OrderRule:
-    """The rule that a recipe's `order.name` stands for."""
+def order_rule(name: str, *, key: str = "order.name") -> OrderRule:
+    """The rule that a recipe's `order.name` stands for. key: what a person has given the name by."""
     if name in ORDERS:
         return ORDERS[name]
     module, colon, function = name.partition(":")
     if colon and all(part.isidentifier() for part in (*module.split("."), function)):
         return OWN_FUNCTION
     allowed = ", ".join(ORDERS)
-    raise UserError(f"order.name = {name!r}: no such order; allowed: {allowed} or package.module:function")
+    raise UserError(f"{key} = {name!r}: no such order; allowed: {allowed} or package.module:function")
 
 
 def prepare_order(

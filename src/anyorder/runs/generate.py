@@ -316,16 +316,24 @@ class Writer:
             examples = self._examples(sources, targets, order="l2r", seed=seed)
             return score_best(model, examples, beam=beam, device=device)
         if name == "marginal":
-            examples = self._examples(sources, targets, order=self._own_order(), seed=seed)
+            examples = self._examples_in_own_order(sources, targets, seed=seed)
             return score_in_any_order(
                 model, examples, beam=beam, samples=samples or 0, seed=seed, device=device
             )
         return score_given(model, self._examples(sources, targets, order=order, seed=seed), device=device)
 
-    def _own_order(self) -> str:
-        """What the model has learned to write in, at first at least; left to right if that can't be told."""
-        name = self.trained.recipe.fixed_order.name
-        return name if order_rule(name).needs in ("nothing", "counts") else "l2r"
+    def _examples_in_own_order(
+        self, sources: Sequence[Source], targets: Sequence[str], *, seed: int
+    ) -> list[Example]:
+        """In what the model has learned to write in, at first at least; left to right if nobody can tell."""
+        own = self.trained.recipe.fixed_order.model_copy(update={"files": {}})  # which are of other targets
+        needs = order_rule(own.name).needs
+        if needs in ("nothing", "counts", "function") or (needs == "heads" and own.parser):
+            try:
+                return self._examples(sources, targets, order=own, seed=seed)
+            except UserError:  # a function or a parser that is not at hand here
+                pass
+        return self._examples(sources, targets, order="l2r", seed=seed)
 
     def _examples(
         self, sources: Sequence[Source], targets: Sequence[str], *, order: TargetOrder, seed: int

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from anyorder.data.batch import Example
 from anyorder.data.corpus import Corpus, Statistics, load_split, statistics, train_tokenizer
-from anyorder.data.orders import Line, order_split, prepare_order, random_slots
+from anyorder.data.orders import Line, order_rule, order_split, prepare_order, random_slots
 from anyorder.data.reading import Features, in_chunks, stream_pairs
 from anyorder.ground.config import Recipe, Splits
 from anyorder.ground.hiding import Hiding
@@ -119,6 +119,8 @@ def _ordered(
     common: frozenset[str],
     progress: Progress | None,
 ) -> Dataset:
+    if recipe.adaptive:
+        order_rule(recipe.search.bootstrap, key="search.bootstrap")
     orderer = prepare_order(
         recipe.fixed_order, split=split, common=common, locate=recipe.path, normalise=tokenizer.normalised
     )
