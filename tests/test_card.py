@@ -12,6 +12,7 @@ from corpora import PAIRS, assert_one_line_refusal, call_here, full_disk, json_l
 from sacrebleu.metrics import BLEU
 
 from anyorder.ground.config import load_recipe
+from anyorder.runs.average import save_average
 from anyorder.runs.run_folder import recipe_of_run
 from anyorder.views.card import model_card
 
@@ -78,6 +79,13 @@ def test_its_command_makes_the_same_results(
     (after,) = json_lines(call_here(capsys, *command.split()[1:], "--json"))
     for same in ("scores", "decode", "sweep", "outputs"):
         assert after[same] == before[same]
+
+
+def test_an_average_is_made_again_by_both_its_commands(tmp_path: Path) -> None:
+    save_average(learned().run, last=2, folder=tmp_path / "mean")
+    card = model_card(tmp_path / "mean")
+    assert "\nanyorder train recipe.toml data.root=FOLDER run=mean-trained\n" in card
+    assert "\nanyorder average mean-trained --last 2 --output mean\n" in card
 
 
 def test_data_training_and_licence(run: Path) -> None:

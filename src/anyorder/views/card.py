@@ -240,7 +240,14 @@ def _use(facts: _Facts) -> list[str]:
 
 
 def _again(facts: _Facts) -> list[str]:
-    commands = ["anyorder train recipe.toml data.root=FOLDER run=" + facts.name]
+    averaged = facts.trained.scores.get("averaged_steps", [])
+    if len(averaged) in (0, facts.recipe.train.average):
+        commands = ["anyorder train recipe.toml data.root=FOLDER run=" + facts.name]
+    else:  # which training alone would not make
+        commands = [
+            f"anyorder train recipe.toml data.root=FOLDER run={facts.name}-trained",
+            f"anyorder average {facts.name}-trained --last {len(averaged)} --output {facts.name}",
+        ]
     commands += [_evaluation(facts, one.report) for one in facts.results]
     return [
         "With this as `recipe.toml`, and the data in `FOLDER`:",
