@@ -111,9 +111,11 @@ def test_a_mistake_is_said_once_and_ends_all_processes(recipe: Path, alone: Path
 def test_a_search_shared_by_two_processes_finds_what_one_finds(recipe: Path, alone: Path) -> None:
     copies = [shutil.copytree(alone, alone.with_name(name)) for name in ("by-one", "by-two")]
     by_one, by_two = (copy / "orders" / f"step-{MORE_STEPS + 1}" for copy in copies)
-    assert call("search-orders", copies[0]).returncode == 0
-    answer = on_two_processes("search-orders", copies[1])
+    files = [copy.with_suffix(".jsonl") for copy in copies]
+    assert call("search-orders", copies[0], "--output", files[0]).returncode == 0
+    answer = on_two_processes("search-orders", copies[1], "--output", files[1])
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout == f"orders: {by_two}\n"  # said once
     for name in ("slots.npy", "log_probs.npy"):
         assert np.array_equal(np.load(by_one / name), np.load(by_two / name))
+    assert files[0].read_bytes() == files[1].read_bytes() != b""
