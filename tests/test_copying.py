@@ -22,6 +22,7 @@ from anyorder.ground.tokens import EOD, EOS, UNK
 from anyorder.network.left_to_right import LeftToRight
 from anyorder.network.loss import batch_loss, score_steps
 from anyorder.network.model import Indigo, Shape
+from anyorder.runs.evaluate import Evaluator
 from anyorder.runs.generate import Writer
 from anyorder.runs.train import train
 from anyorder.search.adaptive import search_orders
@@ -261,6 +262,8 @@ def test_words_never_seen_are_taken_over(tmp_path: Path) -> None:
     right = sum(output.text == target for output, target in zip(outputs, targets, strict=True))
     assert right >= 48
     assert writer.tokenizer.size < 12  # of all those names, none is in the vocabulary
+    evaluated = Evaluator.load(tmp_path / "run", listener=Watcher()).evaluate("dev")
+    assert evaluated.report.writable == 100.0  # and yet it has words for all
     wrong = writer.score(sources[:1], [targets[1]])[0].score
     assert writer.score(sources[:1], targets[:1])[0].score > wrong + 10
     # Words that only the source knows can be asked for and forbidden too.

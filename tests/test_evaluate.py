@@ -196,6 +196,66 @@ def test_models_of_feature_vectors(tmp_path: Path) -> None:
     assert len(text_of(tmp_path / "run/results/dev.txt")) == PAIRS["dev"]
 
 
+# What a reader of the scores should know
+
+
+def some_seen(folder: Path) -> tuple[list[str], list[str]]:
+    """A test split in folder: dev's pairs, two of train, and one whose source alone stands in train."""
+    source, target = (text_of(learned().folder / f"dev.{side}") for side in ("source", "target"))
+    train_source, train_target = (
+        text_of(learned().folder / f"train.{side}") for side in ("source", "target")
+    )
+    assert not set(source) & set(train_source)
+    sources = [train_source[0], *source, train_source[1].replace(" ", "  "), train_source[2]]
+    targets = [train_target[0], *target, train_target[1], "h h h h h h h"]
+    write_lines(folder / "test.source", sources)
+    write_lines(folder / "test.target", targets)
+    return sources, targets
+
+
+def test_scores_without_what_training_has_seen(capsys: Capture, run: Path, tmp_path: Path) -> None:
+    _, targets = some_seen(tmp_path)
+    files = [f"data.test.{side}={tmp_path / f'test.{side}'}" for side in ("source", "target")]
+    answer = call_here(capsys, "evaluate", run, *files, "--metrics", "bleu,exact")
+    report = load_results(run, "test").report
+    outputs = text_of(run / "results/test.txt")
+    unseen = [*range(1, 1 + PAIRS["dev"]), len(targets) - 1]
+    assert report.unseen is not None
+    assert report.unseen.lines == len(unseen)
+    alone = [outputs[line] for line in unseen], [targets[line] for line in unseen]
+    right = sum(output == target for output, target in zip(*alone, strict=True))
+    assert report.unseen.scores == pytest.approx({"bleu": bleu(*alone), "exact": 100 * right / len(unseen)})
+    shown = "without the 2 lines that stand in train: BLEU {bleu:.2f}, exact match {exact:.2f}"
+    assert shown.format(**report.unseen.scores) in answer.stdout.decode().splitlines()
+
+
+def test_where_training_has_seen_all_no_score_is_left(run: Path) -> None:
+    report = evaluator(run).evaluate("test").report
+    assert report.unseen is not None
+    assert (report.unseen.lines, report.unseen.scores) == (0, {})
+    assert report.remarks == ["without the 60 lines that stand in train: none is left"]
+
+
+def test_training_text_that_is_gone_is_no_reason_to_lose_scores(capsys: Capture, run: Path) -> None:
+    answer = call_here(capsys, "evaluate", run, "data.train.source=gone", "--split", "dev", "--json")
+    (told,) = json_lines(answer)
+    assert told["unseen"] is None
+    assert set(told["scores"]) == {"bleu", "chrf", "ter", "exact"}
+    assert b"lines that training has seen are not told from the others: " in answer.stderr
+
+
+def test_what_exact_match_can_be_at_most(run: Path, tmp_path: Path) -> None:
+    targets = ["a b", "a new", "c", "d newer newest"]
+    source, target = write_lines(tmp_path / "s", targets), write_lines(tmp_path / "t", targets)
+    how = [f"data.test.source={source}", f"data.test.target={target}"]
+    one = Evaluator.load(run, listener=Watcher(), overrides=how, device="cpu")
+    report = one.evaluate("test").report
+    assert report.writable == 50.0
+    assert "exact match at most, by the words that the model can write: 50.00" in report.remarks
+    own = one.evaluate("test", judging=Judging(references=[targets])).report
+    assert own.writable is None
+
+
 LINES = st.lists(
     st.lists(st.sampled_from(["a", "<unk>", "b<unk>"]), max_size=3).map(" ".join), min_size=1, max_size=4
 )

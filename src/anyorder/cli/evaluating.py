@@ -198,6 +198,8 @@ def _show(run: Path, evaluated: Evaluated) -> None:
     print_line(f"{run}: {report.lines} lines of {report.split}, beam {report.decode.beam}{how}")
     for score in report.scores.values():
         print_line(f"{score.label:<13} {score.score:6.2f}  {score.signature}")
+    for remark in report.remarks:
+        print_line(remark)
     if report.unfinished:
         print_line(f"cut off before their end: {report.unfinished}")
     if report.unknown:

@@ -101,6 +101,10 @@ class Result:
     statistics: Numbers  # (L, C)
     references: int  # to each line
 
+    def score_of(self, lines: NDArray[np.bool_]) -> float:
+        """Of some lines alone, at least one. lines: (L,)."""
+        return float(self.metric.scores(self.statistics[lines].sum(axis=0, keepdims=True))[0])
+
     def sentence_scores(self) -> Numbers:
         """Score of each line, (L,)."""
         return self.metric.sentence_scores(self.statistics)

@@ -21,7 +21,8 @@ from anyorder.data.reading import (
     raw_pairs,
     split_files,
 )
-from anyorder.data.references import pairs_by_source, reference_texts
+from anyorder.data.references import PairsOfSource, pairs_by_source, reference_texts
+from anyorder.data.seen import seen_in_training
 from anyorder.ground.config import Recipe, Splits, recipe_with
 from anyorder.ground.errors import UserError
 from anyorder.ground.files import make_folder
@@ -38,6 +39,7 @@ from anyorder.runs.results import (
     RunResults,
     Score,
     Sweep,
+    Unseen,
     Work,
     decoded_file,
     digest,
@@ -83,6 +85,8 @@ class SplitText:
     key: str  # changes with the sources, and with how they are split
     sources: Sequence[Source] | Features
     references: list[list[str]]  # one or more, as many as an image has captions; a line for each source
+    lines: list[int] | None  # of each source in its file, from 1; None: images
+    writable: float | None  # per cent of the sources with a target whose words the model has
 
 
 @dataclass(frozen=True)
@@ -169,6 +173,7 @@ class Evaluator:
         kept = by_source[: self.first_lines]
         first_pairs = [pairs[0] for pairs in kept]
         sources: Sequence[Source] | Features
+        lines = None
         if isinstance(corpus.source, Features):
             sources = corpus.source.chosen(first_pairs)
         else:
@@ -178,8 +183,15 @@ class Evaluator:
             chosen = reference_texts(self.recipe, split, corpus, kept)
         else:
             chosen = self._own_references(references, split=split, corpus=corpus, images=len(by_source))
-        name = results_name(split, first_lines=self.first_lines)
-        return SplitText(split=split, name=name, key=corpus.key, sources=sources, references=chosen)
+        return SplitText(
+            split=split,
+            name=results_name(split, first_lines=self.first_lines),
+            key=corpus.key,
+            sources=sources,
+            references=chosen,
+            lines=lines,
+            writable=_writable(corpus, kept) if references is None else None,
+        )
 
     def _own_references(
         self, references: Sequence[Sequence[str]], *, split: Splits, corpus: Corpus, images: int
@@ -285,6 +297,8 @@ class Evaluator:
             unfinished=decoded.unfinished,
             unknown=sum(_UNKNOWN in output for output in decoded.texts),
             scores={name: _score(result) for name, result in scored.items()},
+            writable=text.writable,
+            unseen=self._unseen(text, scored),
             options=options,
             decode=decoded.work.decode,
             sweep=sweep,
@@ -293,6 +307,24 @@ class Evaluator:
             references=[digest(lines) for lines in text.references],
             recipe=self.recipe,
         )
+
+    def _unseen(self, text: SplitText, scored: Mapping[str, Result]) -> Unseen | None:
+        """Scores without what training may have taught by heart."""
+        if text.lines is None or text.split == "train":
+            return None
+        try:
+            unseen = ~seen_in_training(self.recipe, text.split, text.lines)
+        except UserError as error:  # which is no reason to lose what was decoded
+            self.listener.note(f"lines that training has seen are not told from the others: {error}")
+            return None
+        scores = {name: result.score_of(unseen) for name, result in scored.items()} if unseen.any() else {}
+        return Unseen(lines=int(unseen.sum()), scores=scores)
+
+
+def _writable(corpus: Corpus, sources: Sequence[PairsOfSource]) -> float:
+    """Per cent of some sources with a target that has no unknown word."""
+    known = [any(UNK not in corpus.target[pair] for pair in pairs) for pairs in sources]
+    return 100 * sum(known) / max(1, len(known))
 
 
 def distinct_unknowns(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[str]:

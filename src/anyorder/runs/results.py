@@ -55,6 +55,13 @@ class Sweep(Section):
     scores: dict[Splits, dict[int, float]]  # by split and beam
 
 
+class Unseen(Section):
+    """The lines whose pair, source and target, does not stand in the training text."""
+
+    lines: int
+    scores: dict[str, float]  # of these lines alone, by the names of METRICS; none: there is no such line
+
+
 class Report(Section):
     """What is known of one evaluation of a run on a split."""
 
@@ -68,6 +75,10 @@ class Report(Section):
     unfinished: int  # outputs cut off at the longest length allowed
     unknown: int  # outputs with a word that the vocabulary doesn't have
     scores: dict[str, Score]  # by the names of METRICS
+    # Per cent of the lines with a target that the model has words for, from its vocabulary or to be copied:
+    # exact match can't be more. None: the references are a person's own.
+    writable: float | None = None
+    unseen: Unseen | None = None  # None: images, the training text itself, or it isn't there any more
     options: Options
     decode: Decode
     sweep: Sweep | None
@@ -75,6 +86,19 @@ class Report(Section):
     outputs: str  # digest, and so are these
     references: list[str]
     recipe: Recipe
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader of the scores should know, a line each."""
+        remarks = []
+        if self.unseen is not None and self.unseen.lines < self.lines:
+            seen = self.lines - self.unseen.lines
+            scores = [f"{self.scores[name].label} {score:.2f}" for name, score in self.unseen.scores.items()]
+            left = ", ".join(scores) or "none is left"
+            remarks.append(f"without the {seen} lines that stand in train: {left}")
+        if self.writable is not None and self.writable < 100:
+            remarks.append(f"exact match at most, by the words that the model can write: {self.writable:.2f}")
+        return remarks
 
 
 class Work(Section):

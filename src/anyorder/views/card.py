@@ -177,6 +177,8 @@ def _scores_of_split(results: RunResults) -> list[str]:
         "|---|---:|---:|---|",
         *rows,
         "",
+        *(f"- {remark}" for remark in report.remarks),
+        *([""] if report.remarks else []),
         f"Decoded in {report.decoding_seconds:.0f} s, finished {report.finished_at}, with anyorder "
         f"{report.anyorder}, {versions}.",
     ]
