@@ -21,7 +21,7 @@ from anyorder.metrics import Options, evaluate
 from anyorder.metrics.significance import compare
 from anyorder.runs.beam_curves import BeamCurve, beam_curves
 from anyorder.runs.comparison import RunComparison, Significance, compare_runs, group_trainings, row_labels
-from anyorder.runs.results import Report, RunResults, Score, Sweep, digest, save_results
+from anyorder.runs.results import Report, RunResults, Score, Sweep, Unseen, digest, save_results
 from anyorder.views.beam_plot import plot
 from anyorder.views.comparison_tables import as_latex, as_markdown, difference_table, explanation, score_table
 from anyorder.views.line_chart import round_marks
@@ -491,3 +491,28 @@ def test_metrics_that_are_not_shown_may_differ() -> None:
     assert [row.scores["exact"].mean for row in compared.rows] == pytest.approx(
         [one.report.scores["exact"].score for one in runs]
     )
+
+
+# Lines that training has seen
+
+
+def unseen(one: RunResults, *, lines: int, **scores: float) -> RunResults:
+    return replace(one, report=one.report.model_copy(update={"unseen": Unseen(lines=lines, scores=scores)}))
+
+
+def test_a_row_has_mean_scores_without_what_training_has_seen() -> None:
+    rows = [unseen(one, lines=30, bleu=score, exact=50) for one, score in zip(L2R, (10, 20, 33), strict=True)]
+    other = unseen(SAO[0], lines=30, bleu=40, exact=60)
+    compared = compare_runs([*rows, other], metrics=["bleu", "exact"], significance=FEW)
+    assert (compared.seen, [row.unseen["bleu"] for row in compared.rows]) == (10, [21, 40])
+    told = "L2R: BLEU 21.00, exact match 50.00; SAO: BLEU 40.00, exact match 60.00"
+    assert f"without the 10 lines that stand in train: {told}" in explanation(compared)
+
+
+def test_nothing_is_said_where_it_is_not_known_of_all_runs() -> None:
+    known = unseen(L2R[0], lines=30, bleu=1, ter=1, exact=1)
+    compared = compare_runs([known, SAO[0]], significance=FEW)
+    assert (compared.seen, [row.unseen for row in compared.rows]) == (0, [{}, {}])
+    all_seen = compare_runs([unseen(one, lines=0) for one in (L2R[0], SAO[0])], significance=FEW)
+    assert all_seen.seen == 0
+    assert not any("stand in train" in line for line in explanation(all_seen))

@@ -58,6 +58,7 @@ class Row:
     seeds: list[int]
     beams: list[int]  # that each run was decoded with
     scores: dict[str, MeanScore]  # by metric
+    unseen: dict[str, float]  # mean scores without the lines that stand in train; none: see `seen`
     differences: dict[str, Difference]  # by metric; none for the baseline
 
 
@@ -67,6 +68,7 @@ class RunComparison:
 
     split: Splits
     lines: int
+    seen: int  # of the lines, those that stand in train; 0 also where it isn't known of all runs, or all do
     metrics: dict[str, str]  # as people know them, lower ones with an arrow, by the names of METRICS
     signatures: dict[str, str]
     baseline: str | None  # label of its row
@@ -103,6 +105,7 @@ def compare_runs(
         groups, against=against, names=names, significance=significance or Significance()
     )
     best = {name: _best(groups, name) for name in names}
+    seen = _seen(results)
     labels = row_labels(groups)
     rows = [
         Row(
@@ -112,6 +115,7 @@ def compare_runs(
             seeds=[one.report.recipe.train.seed for one in group],
             beams=[one.report.decode.beam for one in group],
             scores={name: _mean_score(group, name, best=best[name]) for name in names},
+            unseen=_unseen(group, names) if seen else {},
             differences=found,
         )
         for label, group, found in zip(labels, groups, differences, strict=True)
@@ -120,6 +124,7 @@ def compare_runs(
     return RunComparison(
         split=report.split,
         lines=report.lines,
+        seen=seen,
         metrics={name: report.scores[name].label for name in names},
         signatures={name: report.scores[name].signature for name in names},
         baseline=None if against is None else labels[against],
@@ -273,6 +278,19 @@ def _tested(wanted: Sequence[str] | None, *, names: Sequence[str]) -> Sequence[s
 def _scored(results: RunResults, names: Sequence[str]) -> dict[str, Result]:
     """Scored again, because a report has no figures of single lines."""
     return evaluate(results.outputs, results.references, metrics=names, options=results.report.options)
+
+
+def _seen(results: Sequence[RunResults]) -> int:
+    """Lines that stand in the training text of all runs alike, if some others don't."""
+    seen = {0 if one.report.unseen is None else one.report.lines - one.report.unseen.lines for one in results}
+    count = seen.pop()
+    return count if not seen and count < results[0].report.lines else 0
+
+
+def _unseen(group: Sequence[RunResults], names: Sequence[str]) -> dict[str, float]:
+    """Mean scores of the lines that do not."""
+    found = [one.report.unseen.scores for one in group if one.report.unseen is not None]
+    return {name: fmean(scores[name] for scores in found) for name in names}
 
 
 def _scores_of(group: Sequence[RunResults], name: str) -> list[float]:

@@ -77,11 +77,20 @@ def explanation(compared: RunComparison, *, best: str = "bold") -> list[str]:
         )
     if any(one.trainings_p is not None for row in compared.rows for one in row.differences.values()):
         lines.append("p (seeds): all ways to deal the trainings to the two rows")
+    if compared.seen:
+        lines.append(f"without the {compared.seen} lines that stand in train: {_unseen(compared)}")
     lines += [f"{row.label}: {_origin(row)}" for row in compared.rows]
     lines += [
         f"{label.removesuffix(' ↓')}: {compared.signatures[name]}" for name, label in compared.metrics.items()
     ]
     return lines
+
+
+def _unseen(compared: RunComparison) -> str:
+    def scores(row: Row) -> str:
+        return ", ".join(f"{compared.metrics[name]} {mean:.{DECIMALS}f}" for name, mean in row.unseen.items())
+
+    return "; ".join(f"{row.label}: {scores(row)}" for row in compared.rows)
 
 
 def _score(score: MeanScore) -> Cell:
