@@ -131,6 +131,10 @@ def test_an_override_reads_back_any_value(recipe: Path, steps: int, lr: float, n
             'model: first = "position" is for kind = "indigo", not "transformer"',
         ),
         (
+            "model={ kind = 'transformer', steps_back = 8 }",
+            'model: steps_back = 8 is for kind = "indigo", not "transformer"',
+        ),
+        (
             "model={ kind = 'insertion', width = 7, heads = 1 }",
             "model: width (7) must be even for sinusoidal positions",
         ),

@@ -25,6 +25,7 @@ EXACT = {"rtol": 0.0, "atol": 1e-10}
 SINGLE = {"rtol": 0.0, "atol": 1e-5}  # log-probabilities are single precision even in a double model
 
 firsts = pytest.mark.parametrize("first", ["word", "position"])
+steps_back = pytest.mark.parametrize("steps_back", [1, 2, 5])
 
 
 @pytest.fixture(autouse=True)
@@ -102,18 +103,18 @@ def encode_by_hand(model: Indigo, ids: Tensor) -> Tensor:
 
 
 def causal_transformer_by_hand(model: Indigo, source: Tensor, words: Tensor) -> Tensor:
-    """A plain left-to-right Transformer without positions, whose keys tell only `</s>`, itself and the rest.
+    """A plain left-to-right Transformer, whose keys tell `</s>`, itself and the rest.
 
+    Of the paper it has no positions; with steps_back above 1, keys tell how far back they are.
     source: (S, D), encoded; words: (N,), `<s> </s>` first; returns (N, D).
     """
+    itself = model.settings.steps_back
 
     def relation(i: int, j: int) -> int | None:
-        left_of, itself, right_of = 0, 1, 2
         if j > i:
             return None
-        if j == i:
-            return itself
-        return left_of if words[j] == EOS else right_of
+        ago = min(i - j, model.settings.steps_back)
+        return itself - ago if words[j] == EOS else itself + ago
 
     states = model.embed_target.weight[words] * math.sqrt(model.settings.width)
     for layer in model.decoder:
@@ -139,7 +140,7 @@ def test_relative_attention_is_equation_7(places: list[int], seed: int) -> None:
     states = torch.randn(1, 6, 8, dtype=torch.float64)
     related = relations(torch.tensor([places]))
     causal = torch.ones(6, 6, dtype=torch.bool).triu(diagonal=1)
-    fast = attention(states, relations=Relations.ternary(related, dtype=torch.float64), blocked=causal)
+    fast = attention(states, relations=Relations.signed(related, dtype=torch.float64), blocked=causal)
 
     def relation(i: int, j: int) -> int | None:
         left_of, itself, right_of = 0, 1, 2
@@ -155,7 +156,7 @@ def test_relative_attention_is_equation_7(places: list[int], seed: int) -> None:
 
 def test_clip_1_is_the_ternary_relation() -> None:
     distances = Relations.distances(5, clip=1, device=torch.device("cpu"), dtype=torch.float64)
-    ternary = Relations.ternary(relations(torch.arange(5)[None]), dtype=torch.float64)
+    ternary = Relations.signed(relations(torch.arange(5)[None]), dtype=torch.float64)
     assert torch.equal(distances.one_hot, ternary.one_hot)
 
 
@@ -298,8 +299,9 @@ def test_choices_name_words_and_gaps() -> None:
 
 
 @pytest.mark.parametrize("share", ["all", "target", "none"])
-def test_left_to_right_is_a_causal_transformer(share: str) -> None:
-    model = tiny_model(share=share)
+@steps_back
+def test_left_to_right_is_a_causal_transformer(share: str, steps_back: int) -> None:
+    model = tiny_model(share=share, steps_back=steps_back)
     source, mask = random_sources(lengths=[4], seed=3)
     memory = model.encode(source, mask)
     words = torch.tensor([BOS, EOS, *(FIRST_WORD + number for number in (2, 0, 0, 1))])
@@ -325,6 +327,24 @@ def test_left_to_right_is_a_causal_transformer(share: str) -> None:
     assert float(score_steps(model, memory, batch).word.sum()) == pytest.approx(by_hand, abs=1e-5)
 
 
+@given(st.permutations(range(1, 5)))
+def test_steps_back_tell_when_a_word_was_written(order: list[int]) -> None:
+    """Two orders of writing the same words into the same slots, told apart by recency alone."""
+    words = torch.tensor([[BOS, EOS, *range(FIRST_WORD, FIRST_WORD + 4)]])
+    places = torch.tensor([[0, 5, *order]])
+    swapped = [0, 1, 3, 2, 4, 5]  # the first two words change their steps
+    source, mask = random_sources(lengths=[4])
+    for steps_back in (1, 3):
+        # One layer: else what a word saw when it was written would tell, too.
+        model = tiny_model(words=4, steps_back=steps_back, decoder_layers=1)
+        memory = model.encode(source, mask)
+        last, of_swapped = (
+            model.states(memory, words[:, rows], places[:, rows])[0, -1] for rows in (range(6), swapped)
+        )
+        alike = torch.allclose(last, of_swapped, **EXACT)
+        assert alike == (steps_back == 1)
+
+
 # --- cached and uncached ---
 
 
@@ -337,11 +357,12 @@ def places_of_prefix(slots: Tensor, tokens: int) -> Tensor:
 @firsts
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, SINGLE), (torch.float64, EXACT)])
 @pytest.mark.parametrize("seed", range(3))
+@steps_back
 def test_cached_equals_uncached(
-    first: str, dtype: torch.dtype, tolerance: dict[str, float], seed: int
+    first: str, dtype: torch.dtype, tolerance: dict[str, float], seed: int, steps_back: int
 ) -> None:
     """Random orders, long enough for the cache to run out of room and grow."""
-    model = tiny_model(first=first, dtype=dtype, seed=seed)
+    model = tiny_model(first=first, dtype=dtype, seed=seed, steps_back=steps_back)
     batch = collate(random_examples(lengths=[22, 3, 0, 9], seed=seed))
     memory = model.encode(batch.source, batch.source_mask)
     slots = batch.supervision.slots
@@ -356,9 +377,9 @@ def test_cached_equals_uncached(
         torch.testing.assert_close(cached, fresh, **tolerance)
 
 
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(0, 100))
-def test_tokens_may_come_several_at_a_time(portions: list[int], seed: int) -> None:
-    model = tiny_model()
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(0, 100), st.integers(1, 4))
+def test_tokens_may_come_several_at_a_time(portions: list[int], seed: int, steps_back: int) -> None:
+    model = tiny_model(steps_back=steps_back)
     batch = collate(random_examples(lengths=[sum(portions), 1], seed=seed))
     memory = model.encode(batch.source, batch.source_mask)
     slots = batch.supervision.slots
@@ -371,9 +392,10 @@ def test_tokens_may_come_several_at_a_time(portions: list[int], seed: int) -> No
         torch.testing.assert_close(state, uncached[:, written - 1], **EXACT)
 
 
-def test_beams_share_their_source_and_may_be_chosen_anew() -> None:
+@steps_back
+def test_beams_share_their_source_and_may_be_chosen_anew(steps_back: int) -> None:
     """Three rows a source; then some leave, some double, and the first source is done."""
-    model = tiny_model()
+    model = tiny_model(steps_back=steps_back)
     source, mask = random_sources(lengths=[3, 5])
     memory = model.encode(source, mask)
     words = torch.randint(FIRST_WORD, FIRST_WORD + 3, (6, 2), generator=torch.Generator().manual_seed(2))

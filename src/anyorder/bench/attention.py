@@ -33,7 +33,7 @@ def bench_attention(*, batch: int, length: int, width: int, heads: int, repeats:
         "relations of the decoder (left, itself, right)": lambda: _train(
             ternary,
             lambda: ternary(
-                states, relations=Relations.ternary(relations(slots), dtype=states.dtype), blocked=later
+                states, relations=Relations.signed(relations(slots), dtype=states.dtype), blocked=later
             ),
         ),
         "distances of the encoder (clipped to 16)": lambda: _train(

@@ -171,6 +171,12 @@ class Model(Section):
     clip: int = Field(
         16, ge=1, description="distances beyond it look alike in the encoder; 1: left, itself, right"
     )
+    steps_back: int = Field(
+        1,
+        ge=1,
+        description="the decoder tells how many steps ago a word was written, up to so many; 1: it does not, "
+        "as in the paper",
+    )
     first: Literal["word", "position"] = Field("word", description="which of word and gap is chosen first")
     share: Literal["all", "target", "none"] = Field(
         "all", description="one embedding for source, target and output; for target and output; or three"
@@ -191,6 +197,8 @@ class Model(Section):
     def _kind_can_do_it(self) -> Self:
         if self.first != "word" and self.kind != "indigo":
             raise ValueError(f'first = "{self.first}" is for kind = "indigo", not "{self.kind}"')
+        if self.steps_back != 1 and self.kind != "indigo":
+            raise ValueError(f'steps_back = {self.steps_back} is for kind = "indigo", not "{self.kind}"')
         if self.copying and self.kind == "insertion":
             raise ValueError('copying = true is for kind = "indigo" or "transformer", not "insertion"')
         return self

@@ -2,7 +2,7 @@
 
 A query's logit for a key is q · (k + A[r]), where r is how the two tokens relate. A (T, T, width) tensor of
 the vectors A[r] is never built: q · A has one value for each kind of relation, and `Relations` picks
-among these (for the three relations of the decoder, as a product with a one-hot that all layers share).
+among these, by a product with a one-hot that all layers share.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Relations:
     one_hot: Tensor  # (B, Q, C, K), or (1, Q, C, K) where all of the batch relate alike; float
 
     @classmethod
-    def ternary(cls, relations: Tensor, *, dtype: torch.dtype) -> Relations:
-        """From the decoder's relations, (B, Q, K) with values -1, 0, +1; any other is of no kind."""
-        kinds = torch.arange(-1, 2, device=relations.device, dtype=relations.dtype)
+    def signed(cls, relations: Tensor, *, reach: int = 1, dtype: torch.dtype) -> Relations:
+        """From the decoder's relations, (B, Q, K), values from -reach to reach; any other is of no kind."""
+        kinds = torch.arange(-reach, reach + 1, device=relations.device, dtype=relations.dtype)
         return cls((relations[:, :, None, :] == kinds[:, None]).to(dtype))
 
     @classmethod

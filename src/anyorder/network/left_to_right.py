@@ -18,7 +18,7 @@ class LeftToRight(Indigo):
     """
 
     def __init__(self, settings: config.Model, shape: Shape) -> None:
-        super().__init__(settings, shape, kinds=0, gap_head=LastGap())
+        super().__init__(settings, shape, related=False, gap_head=LastGap())
 
     def _embed_words(self, words: Tensor, *, first_step: int) -> Tensor:
         """words: (R, m), written at first_step and the steps after it; returns (R, m, D)."""

@@ -22,8 +22,7 @@ from anyorder.network.vocabulary import Best, Product, Vocabulary, best_of
 
 # B sources, R rows (B × beams), S source vectors, N tokens written, D width, V words, C choices asked for
 
-TERNARY = 3  # left of, itself, right of
-NOT_SEEN = 2  # instead of a relation: another hypothesis's token, or a later one
+NOT_SEEN = 2**15  # instead of a relation: another hypothesis's token, or a later one
 MARKS = ("given_mark", "required_mark")  # names of the weights that mark what is given and what is required
 END = 0  # the first choice that ends a sentence: `<eod>`, or finishing instead of a gap
 
@@ -102,7 +101,10 @@ class Writing:
 class Indigo(EncoderDecoder):
     """The network of the paper; see DESIGN and the formulas named in `layers` and `heads`.
 
-    kinds: of relations between written tokens; gap_head: another than the paper's pointer. marks_given: what
+    Written tokens relate as left of, itself, right of; with settings.steps_back above 1, times how many steps
+    ago the other was written. Neither ever changes, so states are still computed once.
+
+    related: without, they don't relate at all; gap_head: another than the paper's pointer. marks_given: what
     is given looks different from what it wrote itself, so that it never takes a canvas with words missing for
     a beginning of its own.
     """
@@ -112,13 +114,14 @@ class Indigo(EncoderDecoder):
         settings: config.Model,
         shape: Shape,
         *,
-        kinds: int = TERNARY,
+        related: bool = True,
         gap_head: GapHead | None = None,
         marks_given: bool = False,
         reads_required: bool = False,
     ) -> None:
+        kinds = 2 * settings.steps_back + 1 if related else 0
         super().__init__(settings, shape, kinds=kinds, reads_required=reads_required)
-        self.kinds = kinds
+        self.related = related
         self.position_first = settings.first == "position"
         width = settings.width
         self.word_head = WordHead(width=width, first=first_word(position_first=self.position_first))
@@ -141,7 +144,7 @@ class Indigo(EncoderDecoder):
         length = words.shape[1]
         later = torch.ones(length, length, dtype=torch.bool, device=words.device).triu(diagonal=1)
         states = self._marked(self._embed_words(words, first_step=0), given)
-        related = self._related(relations(slots), dtype=states.dtype)
+        related = self._relations(self._steps_back(relations(slots)), dtype=states.dtype)
         for layer, source in zip(self.decoder, self.source_keys(memory), strict=True):
             states = layer(states, relations=related, blocked=later, source=source)
         return self.decoder_norm(states)
@@ -163,7 +166,7 @@ class Indigo(EncoderDecoder):
         rows, newest = words.shape
         hypotheses = rows // writing.sentences
         writing.add(hypotheses, newest)
-        seen = torch.sign(places[:, -newest:, None] - places[:, None, :])  # (R, m, n)
+        seen = self._steps_back(torch.sign(places[:, -newest:, None] - places[:, None, :]))  # (R, m, n)
         # One hypothesis that writes one token sees the whole pool, which is its own.
         sees_all = hypotheses == newest == 1
         if not sees_all:
@@ -173,7 +176,7 @@ class Indigo(EncoderDecoder):
 
         states = self._marked(self._embed_words(words, first_step=places.shape[1] - newest), given)
         states = states.reshape(writing.sentences, hypotheses * newest, -1)
-        related = self._related(seen, dtype=states.dtype)
+        related = self._relations(seen, dtype=states.dtype)
         blocked = None if sees_all else (seen == NOT_SEEN)[:, None]
         for layer, source, past in zip(self.decoder, writing.sources, writing.pasts, strict=True):
             states = layer(states, relations=related, blocked=blocked, source=source, past=past)
@@ -195,9 +198,18 @@ class Indigo(EncoderDecoder):
             return embedded
         return embedded + given[..., None].to(embedded.dtype) * self.given_mark
 
-    def _related(self, relations: Tensor, *, dtype: torch.dtype) -> Relations | None:
-        """relations: (R, Q, K)."""
-        return Relations.ternary(relations, dtype=dtype) if self.kinds else None
+    def _steps_back(self, signs: Tensor) -> Tensor:
+        """Signs of the newest m of n tokens, times how many steps ago each other was written. (R, m, n)."""
+        furthest = self.settings.steps_back
+        if furthest == 1:  # the paper's
+            return signs
+        steps = torch.arange(signs.shape[2], device=signs.device)
+        ago = steps[-signs.shape[1] :, None] - steps  # (m, n)
+        return signs * ago.clamp(1, furthest)
+
+    def _relations(self, signed: Tensor, *, dtype: torch.dtype) -> Relations | None:
+        """signed: (R, Q, K)."""
+        return Relations.signed(signed, reach=self.settings.steps_back, dtype=dtype) if self.related else None
 
     # --- what comes next ---
 
