@@ -174,6 +174,7 @@ class Model(Section):
     steps_back: int = Field(
         1,
         ge=1,
+        le=4096,
         description="the decoder tells how many steps ago a word was written, up to so many; 1: it does not, "
         "as in the paper",
     )
