@@ -68,7 +68,7 @@ def _result(metric: Metric, written: Sequence[str], references: References) -> R
     statistics = metric.statistics(written, references)
     return Result(
         metric=metric,
-        score=float(metric.scores(statistics.sum(axis=0, keepdims=True))[0]),
+        score=metric.score(statistics),
         signature=metric.signature(references=len(references)),
         statistics=statistics,
         references=len(references),

@@ -60,6 +60,10 @@ class Metric(ABC):
     def signature(self, *, references: int) -> str:
         """All that another needs to know to get the same score, with so many references a line."""
 
+    def score(self, statistics: Numbers) -> float:
+        """Of one text, from its lines' statistics, (L, C)."""
+        return float(self.scores(statistics.sum(axis=0, keepdims=True))[0])
+
     def sentence_scores(self, statistics: Numbers) -> Numbers:
         """Score of each line as a text of its own, (L, C) to (L,)."""
         return self.scores(statistics)
@@ -103,7 +107,7 @@ class Result:
 
     def score_of(self, lines: NDArray[np.bool_]) -> float:
         """Of some lines alone, at least one. lines: (L,)."""
-        return float(self.metric.scores(self.statistics[lines].sum(axis=0, keepdims=True))[0])
+        return self.metric.score(self.statistics[lines])
 
     def sentence_scores(self) -> Numbers:
         """Score of each line, (L,)."""
