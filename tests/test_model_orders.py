@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
-from corpora import PAIRS, assert_one_line_refusal, call_here, json_lines, learned, write_lines
+from corpora import PAIRS, assert_one_line_refusal, call_here, json_lines, learn, learned, write_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +36,6 @@ def ordered(tokens: list[str], slots: list[int]) -> OrderedSentence:
         pieces=(1,) * len(tokens),
         slots=tuple(slots),
         log_prob=-1.0,
-        left_to_right_log_prob=None,
     )
 
 
@@ -76,6 +77,61 @@ def test_written_orders_are_those_of_the_outputs(capsys: Capture) -> None:
     answer = call_here(capsys, "generate", learned().run, learned().folder / "dev.source", "--json")
     answers = [row["hypotheses"][0] for row in json_lines(answer)]
     assert [one["slots"] for one in told["sentences"]] == [one["slots"] for one in answers if one["finished"]]
+
+
+@pytest.fixture(scope="module")
+def searched_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has searched orders and goes on learning from them."""
+    run = tmp_path_factory.mktemp("searched") / "run"
+    settings = ["search.bootstrap_steps=2", "search.refresh=100", "search.beam=3", "search.max_length=4"]
+    learn(learned().recipe, run, "order.name=sao", *settings, "train.steps=4", "train.validate_every=3")
+    return run
+
+
+def test_kept_orders_are_those_that_training_learns_from(
+    capsys: Capture, searched_run: Path, tmp_path: Path
+) -> None:
+    """As another command, which looks at them in another way, writes them to a file."""
+    (told,) = json_lines(call_here(capsys, "orders", searched_run, "--kept", "--json"))
+    assert told["title"] == f"{searched_run}, train: the best orders found before update 3, beam 3"
+    run, output = shutil.copytree(searched_run, tmp_path / "run"), tmp_path / "orders.jsonl"
+    shutil.copytree(run / "orders" / "step-3", run / "orders" / "step-5")  # so that nothing is searched anew
+    assert call_here(capsys, "search-orders", run, "--output", output).returncode == 0
+    wanted = [record for record in map(json.loads, output.open()) if len(record["tokens"]) <= 4]
+    assert [(one["line"], one["tokens"]) for one in told["sentences"]] == [
+        (record["line"], record["tokens"]) for record in wanted
+    ]
+    for one, record in zip(told["sentences"], wanted, strict=True):
+        best, *others = record["orders"]
+        assert (one["slots"], one["log_prob"]) == (best["slots"], best["log_prob"])
+        assert one["second_log_prob"] == (others[0]["log_prob"] if others else None)
+    assert told["left_out"] == {"longer than search.max_length = 4 tokens": PAIRS["train"] - len(wanted)}
+
+
+def test_how_clearly_the_best_order_stands_out_is_told(capsys: Capture, searched_run: Path) -> None:
+    (told,) = json_lines(call_here(capsys, "orders", searched_run, "--kept", "--lines", "9", "--json"))
+    gains = [
+        one["log_prob"] - one["second_log_prob"]
+        for one in told["sentences"]
+        if one["second_log_prob"] is not None
+    ]
+    assert min(gains) >= 0
+    shown = call_here(capsys, "orders", searched_run, "--kept", "--lines", "9").stdout.decode()
+    wanted = f"second best order: e^{median(gains):.1f} times less likely (median of {len(gains)})"
+    assert wanted in shown.splitlines()
+
+
+def test_kept_orders_need_a_search(capsys: Capture) -> None:
+    answer = call_here(capsys, "orders", learned().run, "--kept")
+    assert_one_line_refusal(answer, f'{learned().run}: keeps no orders; training with order.name = "sao"')
+
+
+def test_kept_orders_of_other_pairs_are_refused(capsys: Capture, searched_run: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(searched_run, tmp_path / "run")
+    search = run / "orders" / "step-3" / "search.json"
+    search.write_text(json.dumps({**json.loads(search.read_text()), "data": "other"}))
+    answer = call_here(capsys, "orders", run, "--kept")
+    assert_one_line_refusal(answer, f"{search.parent}: was found for other training pairs")
 
 
 def test_text_shows_figures_baselines_and_examples(capsys: Capture) -> None:
@@ -139,6 +195,9 @@ def test_parts_of_speech_from_a_file(capsys: Capture, tmp_path: Path) -> None:
         ),
         (["--parser", "p", "--conllu", "c"], "--parser p and --conllu c: give one of them, not both"),
         (["--written", "--conllu", "c"], "--conllu c: is of the targets; for --written give --parser"),
+        (["--kept", "--written"], "--kept and --written: give one of them, not both"),
+        (["--kept", "--beam", "3"], "--kept and --beam: give one of them, not both"),
+        (["--kept", "--split", "dev"], "--kept and --split: give one of them, not both"),
         (["--conllu", "nowhere"], "--conllu nowhere: no such file"),
         (["--svg", "nowhere/orders.svg"], "--svg nowhere/orders.svg: there is no folder nowhere"),
     ],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -53,6 +53,9 @@ def orders(
     written: bool = typer.Option(
         False, "--written", help="How the model writes its own outputs, by the recipe's [decode]."
     ),
+    kept: bool = typer.Option(
+        False, "--kept", help="What training learns from: the last search of the training targets."
+    ),
     parser: str | None = typer.Option(None, "--parser", help="spaCy pipeline, for parts of speech."),
     conllu: Path | None = typer.Option(
         None, "--conllu", help="CoNLL-U of the targets, for parts of speech: sentence n is line n."
@@ -66,43 +69,57 @@ def orders(
 ) -> None:
     """Study the orders that a model finds best for given targets, beside left to right and chance.
 
+    With --written, those in which it writes; with --kept, those that it learned from last.
+
     Example: `anyorder orders runs/sao --split dev --svg orders.svg`
     """
     from anyorder.ground.files import write_file
-    from anyorder.runs.checkpoint import load_trained
-    from anyorder.runs.found_orders import search_targets, written_outputs
-    from anyorder.runs.processes import pick_device
     from anyorder.views.order_plot import plot
 
-    _refuse_what_does_not_fit(split=split, source=source, target=target, beam=beam, written=written)
+    asked = _Asked(
+        run=run, split=split, source=source, target=target, lines=lines, beam=beam, written=written, kept=kept
+    )
+    _refuse_what_does_not_fit(asked)
     _refuse_tags_that_do_not_fit(parser=parser, conllu=conllu, written=written)
     check_folder("--svg", svg)
-    picked = pick_device(device or "auto")
-    trained = load_trained(run, device=picked)
-    files = _files(trained.recipe, split=split, source=source, target=target)
-    beam = beam or DEFAULT_BEAM
     tagger = _tagger(parser)
-    find = written_outputs if written else partial(search_targets, beam=beam)
     with Watcher() as watcher:
-        progress = partial(watcher.preparing, "writing" if written else "searching orders")
-        found = find(trained, files, lines=lines, device=picked, progress=progress)
-        tags = _tags(found.sentences, tagger=tagger, conllu=conllu, tokenizer=trained.tokenizer)
+        found = _found_in_training(asked, watcher) if kept else _found(asked, watcher, device=device)
+        tags = _tags(found.orders.sentences, tagger=tagger, conllu=conllu, tokenizer=found.tokenizer)
         counted = _counted(
-            found.sentences, trained.recipe, progress=partial(watcher.preparing, "counting words")
+            found.orders.sentences, found.recipe, progress=partial(watcher.preparing, "counting words")
         )
-    study = _study(
-        found,
-        tags=tags,
-        counted=counted,
-        title=f"{run}, {_named(split, target)}: "
-        + ("how it writes its own outputs" if written else f"the best orders found, beam {beam}"),
-    )
+    study = _study(found.orders, tags=tags, counted=counted, title=f"{run}, {found.title}")
     if svg is not None:
         write_file(svg, plot(study.compared, title=study.title).encode())
     if as_json:
         print_json(_as_json(study))
     else:
         _show(study, examples=examples)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Which orders to look at."""
+
+    run: Path
+    split: Splits | None
+    source: Path | None
+    target: Path | None
+    lines: int | None
+    beam: int | None
+    written: bool
+    kept: bool
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The orders, and what else their study needs."""
+
+    orders: FoundOrders
+    title: str
+    recipe: Recipe
+    tokenizer: Tokenizer
 
 
 @dataclass(frozen=True)
@@ -123,17 +140,22 @@ class _Study:
     counted_in: str
 
 
-def _refuse_what_does_not_fit(
-    *, split: Splits | None, source: Path | None, target: Path | None, beam: int | None, written: bool
-) -> None:
-    if (source is None) != (target is None):
+def _refuse_what_does_not_fit(asked: _Asked) -> None:
+    if (asked.source is None) != (asked.target is None):
         raise UserError("--source and --target go together: give both or neither")
-    if split is not None and source is not None:
-        raise UserError(f"--split {split} and --source {source}: give one of them, not both")
-    if beam is not None and written:
+    if asked.split is not None and asked.source is not None:
+        raise UserError(f"--split {asked.split} and --source {asked.source}: give one of them, not both")
+    if asked.beam is not None and asked.written:
         raise UserError(
-            f"--beam {beam}: is for searched orders; with --written the recipe's [decode] decides"
+            f"--beam {asked.beam}: is for searched orders; with --written the recipe's [decode] decides"
         )
+    if asked.kept:
+        flags = {"split": asked.split, "source": asked.source, "beam": asked.beam, "written": asked.written}
+        given = next((f"--{name}" for name, value in flags.items() if value), None)
+        if given is not None:
+            raise UserError(
+                f"--kept and {given}: give one of them, not both; --kept has the training's targets and beam"
+            )
 
 
 def _refuse_tags_that_do_not_fit(*, parser: str | None, conllu: Path | None, written: bool) -> None:
@@ -145,6 +167,47 @@ def _refuse_tags_that_do_not_fit(*, parser: str | None, conllu: Path | None, wri
         raise UserError(f"--conllu {conllu}: is of the targets; for --written give --parser")
     if not conllu.is_file():
         raise UserError(f"--conllu {conllu}: no such file")
+
+
+def _found(asked: _Asked, watcher: Watcher, *, device: str | None) -> _Found:
+    """What the model finds for targets, or how it writes."""
+    from anyorder.runs.checkpoint import load_trained
+    from anyorder.runs.found_orders import search_targets, written_outputs
+    from anyorder.runs.processes import pick_device
+
+    picked = pick_device(device or "auto")
+    trained = load_trained(asked.run, device=picked)
+    files = _files(trained.recipe, split=asked.split, source=asked.source, target=asked.target)
+    beam = asked.beam or DEFAULT_BEAM
+    find = written_outputs if asked.written else partial(search_targets, beam=beam)
+    how = "how it writes its own outputs" if asked.written else f"the best orders found, beam {beam}"
+    return _Found(
+        find(
+            trained,
+            files,
+            lines=asked.lines,
+            device=picked,
+            progress=partial(watcher.preparing, "writing" if asked.written else "searching orders"),
+        ),
+        title=f"{_named(asked.split, asked.target)}: {how}",
+        recipe=trained.recipe,
+        tokenizer=trained.tokenizer,
+    )
+
+
+def _found_in_training(asked: _Asked, watcher: Watcher) -> _Found:
+    """What training's last search found: needs the training pairs, but no weights."""
+    from anyorder.runs.found_orders import kept_from_training
+    from anyorder.runs.prepare import prepare
+    from anyorder.runs.run_folder import recipe_of_run
+
+    recipe = recipe_of_run(asked.run)
+    prepared = prepare(recipe, progress=watcher.preparing)
+    step, orders = kept_from_training(
+        recipe, prepared, lines=asked.lines, progress=partial(watcher.preparing, "reading orders")
+    )
+    title = f"train: the best orders found before update {step:,}, beam {recipe.search.beam}"
+    return _Found(orders, title=title, recipe=recipe, tokenizer=prepared.tokenizer)
 
 
 def _files(recipe: Recipe, *, split: Splits | None, source: Path | None, target: Path | None) -> Files:
@@ -241,7 +304,8 @@ def _show(study: _Study, *, examples: int) -> None:
         f"{compared.found.sentences:,} sentences of two tokens or more, {compared.found.tokens:,} tokens\n"
     )
     results.print(figures_table(compared), "")
-    _show_gain(study.found.sentences)
+    if probabilities := _probabilities(study.found.sentences):
+        results.print(*probabilities, "", sep="\n")
     results.print(first_tokens_table(compared), "")
     results.print("mean step, 0 first to 1 last")
     for name in compared.found.groups:
@@ -253,8 +317,9 @@ def _show(study: _Study, *, examples: int) -> None:
         results.print(numbered(sentence, width=results.width), end="")
 
 
-def _show_gain(sentences: Sequence[OrderedSentence]) -> None:
-    """How the orders found compare with left to right in probability, where both are known."""
+def _probabilities(sentences: Sequence[OrderedSentence]) -> list[str]:
+    """How the orders found compare with left to right and with second best ones, where these are known."""
+    lines = []
     both = [
         (sentence.log_prob, sentence.left_to_right_log_prob)
         for sentence in sentences
@@ -262,4 +327,12 @@ def _show_gain(sentences: Sequence[OrderedSentence]) -> None:
     ]
     if both:
         found, left_to_right = (fmean(column) for column in zip(*both, strict=True))
-        results.print(f"mean log p: {found:.2f} as found, {left_to_right:.2f} left to right\n")
+        lines.append(f"mean log p: {found:.2f} as found, {left_to_right:.2f} left to right")
+    gains = [
+        sentence.log_prob - sentence.second_log_prob
+        for sentence in sentences
+        if sentence.second_log_prob is not None
+    ]
+    if gains:
+        lines.append(f"second best order: e^{median(gains):.1f} times less likely (median of {len(gains):,})")
+    return lines

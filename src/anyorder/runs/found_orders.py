@@ -1,4 +1,4 @@
-"""Orders of a trained model: what it finds best for given targets, or how it writes its own outputs."""
+"""Orders of a trained model: what it finds best for given targets, what it learned from, or how it writes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ from anyorder.ground.words import splitter
 from anyorder.network.loss import score_steps
 from anyorder.network.model import Indigo
 from anyorder.runs.checkpoint import Trained
+from anyorder.runs.kept_orders import latest_kept
+from anyorder.runs.prepare import Prepared
 from anyorder.runs.searched import search_batch
-from anyorder.search.beam import Hypothesis
+from anyorder.search.beam import DEAD, Hypothesis
 from anyorder.search.families import decode_all, ordered
 
 AT_ONCE = 128  # pairs read together
@@ -45,7 +47,8 @@ class OrderedSentence:
     pieces: tuple[int, ...]  # tokens of each word
     slots: tuple[int, ...]  # that each step fills, counted from 1
     log_prob: float  # in this order
-    left_to_right_log_prob: float | None  # None: not asked for
+    second_log_prob: float | None = None  # in the second best order; None: none was looked for, or found
+    left_to_right_log_prob: float | None = None  # None: not asked for
 
     def by_token(self, word_labels: Iterable[str]) -> list[str]:
         """What is known of each word, for each token."""
@@ -117,6 +120,41 @@ def written_outputs(
         left_out["cut off before the end"] += len(pairs) - len(finished)
         sentences += [_written(pair, best, tokenizer=trained.tokenizer) for pair, best in finished]
     return FoundOrders(sentences, left_out=dict(+left_out))
+
+
+def kept_from_training(
+    recipe: config.Recipe, prepared: Prepared, *, lines: int | None = None, progress: Progress | None = None
+) -> tuple[int, FoundOrders]:
+    """The best orders of the training targets that the last search found, and the update it was made for.
+
+    Targets longer than search.max_length were not searched, and are left out. lines: only the first so many.
+    """
+    step, kept = latest_kept(recipe, prepared.train)
+    corpus, limit = prepared.train.corpus, recipe.search.max_length
+    total = len(corpus) if lines is None else min(lines, len(corpus))
+    sentences: list[OrderedSentence] = []
+    for first in range(0, total, AT_ONCE):
+        pairs = np.arange(first, min(first + AT_ONCE, total))
+        orders = kept.of(pairs, device=torch.device("cpu"))
+        log_probs = orders.log_probs.tolist()
+        for row, pair in enumerate(pairs.tolist()):
+            ids = corpus.target[pair].tolist()
+            if len(ids) <= limit:
+                sentences.append(
+                    _spelled(
+                        ids,
+                        line=int(corpus.lines[pair]),
+                        slots=orders.slots[row, 0, : len(ids)].tolist(),
+                        log_prob=log_probs[row][0],
+                        second_log_prob=_second(log_probs[row]),
+                        tokenizer=prepared.tokenizer,
+                        own=corpus.own(pair),
+                    )
+                )
+        if progress is not None:
+            progress(int(pairs[-1]) + 1, total)
+    left_out = Counter({f"longer than search.max_length = {limit} tokens": total - len(sentences)})
+    return step, FoundOrders(sentences, left_out=dict(+left_out))
 
 
 def training_counts(recipe: config.Recipe, *, progress: Progress | None = None) -> Counter[str] | None:
@@ -225,7 +263,7 @@ def _searched(
     for chosen in plan_epoch(sizes, batch_tokens=trained.recipe.train.batch_tokens, seed=0, epoch=0):
         left_to_right = collate([examples[index] for index in chosen]).to(device)
         orders = search_batch(model, left_to_right, settings, thoroughly=True)
-        slots, log_probs = orders.slots[:, 0].tolist(), orders.log_probs[:, 0].tolist()
+        slots, log_probs = orders.slots[:, 0].tolist(), orders.log_probs.tolist()
         baselines = _log_probs(model, left_to_right)
         for row, index in enumerate(chosen.tolist()):
             pair = pairs[index]
@@ -235,7 +273,8 @@ def _searched(
                 words=tuple(pair.target.words),
                 pieces=tuple(pair.target.pieces),
                 slots=tuple(slots[row][: len(pair.target.ids)]),
-                log_prob=log_probs[row],
+                log_prob=log_probs[row][0],
+                second_log_prob=_second(log_probs[row]),
                 left_to_right_log_prob=baselines[row],
             )
     return [sentences[index] for index in range(len(pairs))]
@@ -248,16 +287,41 @@ def _log_probs(model: Indigo, batch: Batch) -> list[float]:
     return (scores.word.sum(dim=1) + scores.gap.sum(dim=1)).tolist()
 
 
+def _second(log_probs: Sequence[float]) -> float | None:
+    """That of the second best order, if there is one. log_probs: best first."""
+    return log_probs[1] if len(log_probs) > 1 and log_probs[1] > DEAD else None
+
+
 def _written(pair: _EncodedPair, hypothesis: Hypothesis, *, tokenizer: Tokenizer) -> OrderedSentence:
-    read = hypothesis.sentence
-    return OrderedSentence(
+    return _spelled(
+        hypothesis.sentence,
         line=pair.line,
-        tokens=tuple(tokenizer.piece(token, own=pair.own) for token in read),
-        words=tuple(tokenizer.words(read, own=pair.own)),
-        pieces=tuple(_pieces_of_words(read, tokenizer=tokenizer, own=pair.own)),
         slots=hypothesis.slots,
         log_prob=hypothesis.log_prob,
-        left_to_right_log_prob=None,
+        tokenizer=tokenizer,
+        own=pair.own,
+    )
+
+
+def _spelled(
+    ids: Sequence[int],
+    *,
+    line: int,
+    slots: Sequence[int],
+    log_prob: float,
+    second_log_prob: float | None = None,
+    tokenizer: Tokenizer,
+    own: Sequence[str],
+) -> OrderedSentence:
+    """A sentence of which only ids are known."""
+    return OrderedSentence(
+        line=line,
+        tokens=tuple(tokenizer.piece(token, own=own) for token in ids),
+        words=tuple(tokenizer.words(ids, own=own)),
+        pieces=tuple(_pieces_of_words(ids, tokenizer=tokenizer, own=own)),
+        slots=tuple(slots),
+        log_prob=log_prob,
+        second_log_prob=second_log_prob,
     )
 
 

@@ -117,6 +117,20 @@ def search_all(
     return KeptOrders.open(folder, data)
 
 
+def latest_kept(recipe: config.Recipe, data: Dataset) -> tuple[int, KeptOrders]:
+    """What the last search that came to its end has found, and the update that it was made for."""
+    steps = [int(folder.name.rpartition("-")[2]) for folder in (recipe.run / "orders").glob("step-*")]
+    if not steps:
+        raise UserError(
+            f'{recipe.run}: keeps no orders; training with order.name = "sao" and search.refresh ≥ 1 does, '
+            "after search.bootstrap_steps"
+        )
+    folder = kept_folder(recipe.run, max(steps))
+    if (_description(folder) or {}).get("data") != data.key:
+        raise UserError(f"{folder}: was found for other training pairs than {recipe.run}'s recipe has now")
+    return max(steps), KeptOrders.open(folder, data)
+
+
 def prune_kept(run: Path, *, step: int) -> None:
     """Remove what was found for earlier updates than this one: no checkpoint needs it any more."""
     for folder in (run / "orders").glob("*step-*"):
