@@ -221,6 +221,27 @@ def test_label_smoothing_pulls_up_all_words_of_a_gap() -> None:
     assert float(smooth.word) == float(plain.word)
 
 
+def test_the_gradient_is_the_slope_of_the_loss() -> None:
+    """Words' part of it is made by hand: a small step any way must change the loss by so much."""
+    model, batch = tiny(), batch_of(6, 4, 3)
+    kept = torch.tensor([[1, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]], dtype=torch.bool)
+    canvas = canvas_of(batch.targets, batch.lengths, kept)
+    canvas_loss(model, batch, canvas, label_smoothing=0.2).objective.backward()
+    for name in ("embed_source.weight", "join.weight", "decoder_norm.weight"):
+        weight = model.get_parameter(name)
+        assert weight.grad is not None
+        direction = torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)).to(weight)
+        losses = []
+        with torch.no_grad():
+            for step in (1e-5, -2e-5):
+                weight.add_(direction, alpha=step)
+                losses.append(float(canvas_loss(model, batch, canvas, label_smoothing=0.2).objective))
+            weight.add_(direction, alpha=1e-5)
+        assert (losses[0] - losses[1]) / 2e-5 == pytest.approx(
+            float((weight.grad * direction).sum()), rel=1e-4
+        )
+
+
 def test_every_weight_is_learned() -> None:
     model, batch = tiny().train(), batch_of(5, 3)
     insertion_loss(model, batch).objective.backward()

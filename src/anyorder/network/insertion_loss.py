@@ -15,10 +15,12 @@ from torch import Tensor
 from anyorder.data.batch import Batch
 from anyorder.ground import config
 from anyorder.ground.tokens import BOS, EOS, PAD
-from anyorder.network.insertion_model import FIRST_WORD, FULL, InsertionTransformer
-from anyorder.network.loss import Loss
+from anyorder.network.heads import at_least_float
+from anyorder.network.insertion_model import FIRST_WORD, FULL, InsertionTransformer, gap_scores, gaps_of
+from anyorder.network.loss import Loss, word_scores
 
-# B batch, T tokens of the longest target, n tokens of the longest canvas, G = n - 1 gaps
+# B batch, T tokens of the longest target, n tokens of the longest canvas, G = n - 1 gaps, M of them real,
+# D width, V words
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Canvas:
     @property
     def gaps(self) -> Tensor:
         """Which gaps there are, (B, G), bool."""
-        return torch.arange(self.words.shape[1] - 1, device=self.words.device) < self.lengths[:, None] - 1
+        return gaps_of(self.words, self.lengths)
 
     def by_gap(self, values: Tensor) -> Tensor:
         """Values of missing tokens, summed over each gap's. values: (B, T); returns (B, G)."""
@@ -59,16 +61,16 @@ def canvas_loss(
     So on average over canvases it is a sum over all steps of a target, as other models' losses are.
     """
     sources = model.source_keys(model.encode(batch.source, batch.source_mask))
-    found = model.insertions(sources, canvas.words, canvas.lengths)
+    states = model.gap_states(sources, canvas.words, canvas.lengths)  # (B, G, D)
+    scores = _scores(model, states, canvas.gaps)
     share = _gap_shares(canvas, model.insertion) * (batch.weights * (batch.lengths + 1))[:, None]  # (B, G)
     full = share * (canvas.by_gap(torch.ones_like(batch.targets)) == 0)
     of_words = word_weights(canvas, model.insertion) * canvas.of_gap(share)  # (B, T)
 
-    words = (batch.targets - FIRST_WORD).clamp(min=0)
-    word = -(of_words * found.words_in(canvas.gap, words)).sum()
-    word = word - (full * (found.logits[..., FULL] - found.normaliser)).sum()
-    uniform = -(share * (found.logits.mean(dim=-1) - found.normaliser)).sum()
-    gap = -(share * found.gap.masked_fill(~canvas.gaps, 0.0)).sum()
+    missing = _logits(states, canvas.gap, model.word_vectors, (batch.targets - FIRST_WORD).clamp(min=0))
+    word = -(of_words * (missing - canvas.of_gap(scores.normaliser))).sum() - (full * scores.full).sum()
+    uniform = -(share * scores.mean).sum()
+    gap = -(share * scores.gap.masked_fill(~canvas.gaps, 0.0)).sum()
     return Loss(
         objective=(1 - label_smoothing) * word + label_smoothing * uniform + gap,
         word=word.detach(),
@@ -76,6 +78,38 @@ def canvas_loss(
         words=float(share.sum()),
         gaps=float(share.sum()),
     )
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """What the loss needs to know of each gap's words, zero where there is no gap: all (B, G)."""
+
+    full: Tensor  # log p of being full, given the gap
+    mean: Tensor  # of log p over all words, given the gap
+    normaliser: Tensor
+    gap: Tensor  # log p
+
+
+def _scores(model: InsertionTransformer, states: Tensor, gaps: Tensor) -> _Scores:
+    """Of real gaps only, and without log p of each word in memory more than once: words are many.
+
+    states: (B, G, D); gaps: (B, G), bool.
+    """
+    real, vectors = states[gaps], model.word_vectors  # (M, D), (V, D)
+    full, mean = word_scores(
+        at_least_float(real @ vectors.mT), torch.full_like(gaps[gaps], FULL, dtype=torch.long)
+    )
+    # log p = logit - normaliser, and a logit by itself is a small product.
+    normaliser = at_least_float(real @ vectors[FULL]) - full
+    blank = torch.zeros(gaps.shape, dtype=full.dtype, device=full.device)
+    full, mean, normaliser = (blank.masked_scatter(gaps, values) for values in (full, mean, normaliser))
+    return _Scores(full=full, mean=mean, normaliser=normaliser, gap=gap_scores(normaliser, gaps))
+
+
+def _logits(states: Tensor, gap: Tensor, vectors: Tensor, word: Tensor) -> Tensor:
+    """Of some words in their gaps. states: (B, G, D); vectors: (V, D); gap, word, returns: (B, T)."""
+    of_gaps = states.gather(1, gap[..., None].expand(-1, -1, states.shape[2]))  # (B, T, D)
+    return at_least_float((of_gaps * vectors[word]).sum(dim=-1))
 
 
 def _gap_shares(canvas: Canvas, insertion: config.Insertion) -> Tensor:

@@ -37,11 +37,6 @@ class Insertions:
         """log p given the gap, (B, G, V)."""
         return self.logits - self.normaliser[..., None]
 
-    def words_in(self, gap: Tensor, word: Tensor) -> Tensor:
-        """log p of some words given their gaps, without those of all others. gap, word, returns: (B, M)."""
-        chosen = self.logits.flatten(1).gather(1, gap * self.logits.shape[2] + word)
-        return chosen - self.normaliser.gather(1, gap)
-
 
 class InsertionTransformer(EncoderDecoder):
     """The joint distribution over words and gaps, without the paper's optional extras."""
@@ -54,14 +49,13 @@ class InsertionTransformer(EncoderDecoder):
 
     def insertions(self, sources: list[SourceKeys], words: Tensor, lengths: Tensor) -> Insertions:
         """sources: of `source_keys`; words: (B, n), as they are read, boundaries included; lengths: (B,)."""
-        gap_mask = torch.arange(words.shape[1] - 1, device=words.device) < lengths[:, None] - 1  # (B, G)
-        logits = at_least_float(self._gap_states(sources, words, lengths) @ self._word_vectors.mT)
+        logits = at_least_float(self.gap_states(sources, words, lengths) @ self.word_vectors.mT)
         normaliser = logits.logsumexp(dim=-1)
-        gap = normaliser.masked_fill(~gap_mask, NEVER).log_softmax(dim=-1)
+        gap = gap_scores(normaliser, gaps_of(words, lengths))
         return Insertions(logits=logits, normaliser=normaliser, gap=gap)
 
-    def _gap_states(self, sources: list[SourceKeys], words: Tensor, lengths: Tensor) -> Tensor:
-        """Returns (B, G, D)."""
+    def gap_states(self, sources: list[SourceKeys], words: Tensor, lengths: Tensor) -> Tensor:
+        """What each gap is seen as, (B, G, D); its product with `word_vectors` is the logits of its words."""
         places = torch.arange(words.shape[1], device=words.device)
         blocked = (places >= lengths[:, None])[:, None, None, :]  # (B, 1, 1, n)
         embedded = self.scaled_embedding(words)
@@ -72,6 +66,16 @@ class InsertionTransformer(EncoderDecoder):
         return self.join(torch.cat([states[:, :-1], states[:, 1:]], dim=-1))
 
     @property
-    def _word_vectors(self) -> Tensor:
+    def word_vectors(self) -> Tensor:
         """(V, D)."""
         return self.output_embedding[FIRST_WORD:]
+
+
+def gaps_of(words: Tensor, lengths: Tensor) -> Tensor:
+    """Which gaps there are, (B, G), bool. words: (B, n), lengths: (B,), boundaries included."""
+    return torch.arange(words.shape[1] - 1, device=words.device) < lengths[:, None] - 1
+
+
+def gap_scores(normaliser: Tensor, gaps: Tensor) -> Tensor:
+    """log p of each gap: one softmax goes over all words of all gaps. normaliser, gaps, returns: (B, G)."""
+    return normaliser.masked_fill(~gaps, NEVER).log_softmax(dim=-1)
