@@ -108,6 +108,16 @@ def test_a_mistake_is_said_once_and_ends_all_processes(recipe: Path, alone: Path
     assert answer.stderr.count(f"anyorder: {alone}: is a run already") == 1
 
 
+def test_what_is_given_and_required_is_learned_as_by_one_process(recipe: Path) -> None:
+    """In some parts nothing is required, and the other process still waits for that mark's gradient."""
+    settings = (*SETTINGS, "canvas.share=0.5", f"train.steps={STEPS}")
+    alone, together = (recipe.parent / name for name in ("canvas-alone", "canvas-together"))
+    learn(recipe, alone, *settings)
+    answer = on_two_processes("train", recipe, *settings, f"run={together}")
+    assert answer.returncode == 0, answer.stderr
+    np.testing.assert_allclose(losses(together, until=STEPS), losses(alone, until=STEPS), rtol=0, atol=1e-5)
+
+
 def test_a_search_shared_by_two_processes_finds_what_one_finds(recipe: Path, alone: Path) -> None:
     copies = [shutil.copytree(alone, alone.with_name(name)) for name in ("by-one", "by-two")]
     by_one, by_two = (copy / "orders" / f"step-{MORE_STEPS + 1}" for copy in copies)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from anyorder.data.batch import Batch
 from anyorder.ground import config
 from anyorder.network.loss import Loss
+from anyorder.network.model import MARKS
 from anyorder.runs.checkpoint import Weights
 from anyorder.runs.processes import Processes, in_precision
 from anyorder.search.families import Model, family_of
@@ -149,9 +150,13 @@ class _BatchLoss(nn.Module):
         self.model = model
         self.family = family_of(model)
         self.label_smoothing = label_smoothing
+        self.marks = [weight for name, weight in model.named_parameters() if name in MARKS]
 
     def forward(self, batch: Batch) -> Loss:
-        return self.family.loss(self.model, batch, label_smoothing=self.label_smoothing)
+        loss = self.family.loss(self.model, batch, label_smoothing=self.label_smoothing)
+        # A part in which nothing is marked has no use for a mark, but other processes wait for its gradient.
+        unmarked = sum(0.0 * mark.sum() for mark in self.marks)
+        return replace(loss, objective=loss.objective + unmarked)
 
 
 def mixed_seed(*numbers: int) -> int:
