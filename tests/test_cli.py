@@ -501,6 +501,12 @@ def test_train_tells_where_the_model_is(capsys: Capture, tmp_path: Path) -> None
     assert "step 2  dev: loss " in answer.stderr.decode()
 
 
+def test_a_path_with_brackets_is_told_as_it_is(capsys: Capture, tmp_path: Path) -> None:
+    run = tmp_path / "a[red]b" / "[/c]"
+    answer = call_here(capsys, "train", learned().recipe, f"run={run}", "train.steps=1")
+    assert answer.stdout.decode() == f"model: {run}\n"
+
+
 @pytest.mark.parametrize(
     ("override", "part"),
     [

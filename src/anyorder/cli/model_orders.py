@@ -297,9 +297,9 @@ def _as_json(study: _Study) -> dict[str, Any]:
 
 def _show(study: _Study, *, examples: int) -> None:
     compared = study.compared
-    results.print(study.title, style="bold", markup=False)
+    results.print(study.title, style="bold")
     for reason, count in study.found.left_out.items():
-        results.print(f"left out: {count:,} ({reason})", markup=False)
+        results.print(f"left out: {count:,} ({reason})")
     results.print(
         f"{compared.found.sentences:,} sentences of two tokens or more, {compared.found.tokens:,} tokens\n"
     )

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from anyorder.ground.replay import Step
     from anyorder.runs.generate import Output
 
-results = Console(highlight=False, soft_wrap=False)
-remarks = Console(stderr=True, highlight=False)
+# No markup: paths and words may have brackets.
+results = Console(highlight=False, markup=False, soft_wrap=False)
+remarks = Console(stderr=True, highlight=False, markup=False)
 
 AS_JSON = typer.Option(False, "--json", help="Print JSON, one object a line.")
 SVG = typer.Option(None, "--svg", help="File for a moving picture of how the first sentence is written.")

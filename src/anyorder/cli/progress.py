@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from anyorder.cli.output import remarks
 
@@ -69,10 +69,8 @@ class Watcher:
         shown = "  ".join(
             f"{name.removeprefix('dev_').replace('_', ' ')} {_shown(value)}" for name, value in scores.items()
         )
-        remarks.print(
-            f"[bold]step {step}[/bold]  dev: {shown}" + ("  [green]best[/green]" if best else ""),
-            soft_wrap=True,
-        )
+        line = Text.assemble((f"step {step}", "bold"), f"  dev: {shown}", ("  best" if best else "", "green"))
+        remarks.print(line, soft_wrap=True)
 
     def _task(self, name: str, total: int) -> TaskID:
         if name not in self._tasks:
@@ -81,7 +79,7 @@ class Watcher:
 
 
 def _shown(value: float | dict[str, float]) -> str:
-    """A score, or tokens with their shares, which may look like markup."""
+    """A score, or tokens with their shares."""
     if isinstance(value, dict):
-        return escape(", ".join(f"{token} {share:.0%}" for token, share in value.items()))
+        return ", ".join(f"{token} {share:.0%}" for token, share in value.items())
     return f"{value:.3f}"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from rich.text import Text
 
 from anyorder.ground.config import Recipe, load_recipe
 from anyorder.metrics import bleu, exact
@@ -95,32 +96,34 @@ def run_demo(*, folder: Path, page: Path, console: Console, watch: Watch) -> Non
     say(f"  {learned.captions[0]}\n")
     described = [_learn_and_describe(recipe, order, folder, held_out, watch) for order in ORDERS]
     for one in described:
-        say(
-            f"[bold]{ORDERS[one.order]:>16}[/bold]   BLEU {one.bleu:5.1f}   exactly right {one.exact:5.1f} %"
-            f"   trained in {one.seconds:.0f} s"
+        scores = (
+            f"   BLEU {one.bleu:5.1f}   exactly right {one.exact:5.1f} %   trained in {one.seconds:.0f} s"
         )
+        say(Text.assemble((f"{ORDERS[one.order]:>16}", "bold"), scores))
     for shown in range(SHOWN):
-        say(f"\n[dim]picture {shown + 1}, its own caption:[/dim] {held_out.captions[shown]}")
+        say(
+            Text.assemble((f"\npicture {shown + 1}, its own caption:", "dim"), f" {held_out.captions[shown]}")
+        )
         for one in described:
             output = one.outputs[shown]
             say(draw(output.steps, f"{ORDERS[one.order]}: {output.text}"))
     _write_replays(page, held_out, described)
-    say(f"\nWatch them being written: open [bold]{page}[/bold] in a browser.")
+    say(Text.assemble("\nWatch them being written: open ", (str(page), "bold"), " in a browser."))
     say(f"Describe more: anyorder generate {folder}/rf {folder}/data/test.npy --trace")
 
 
 def _write_code(console: Console) -> None:
-    def say(text: str) -> None:
-        console.print(text, soft_wrap=True)  # to be read, and copied, as it is
+    def say(text: str, style: str = "") -> None:
+        console.print(Text(text, style), soft_wrap=True)  # to be read, and copied, as it is
 
     say(f"A model that comes with anyorder, {CODE_MODEL}, writes Python from a description:\n")
     written = Writer.load(CODE_MODEL).generate(DESCRIPTIONS)
     for description, (best, *_) in zip(DESCRIPTIONS, written, strict=True):
-        say(f"[dim]{description}[/dim]")
+        say(description, "dim")
         console.print(draw(best.steps, best.text))
         say("")
     say(f'Ask for more: echo "return the length of soup ." | anyorder generate {CODE_MODEL} --trace')
-    say("\n[bold]Now two small models learn from scratch.[/bold]")
+    say("\nNow two small models learn from scratch.", "bold")
 
 
 def _write_corpus(folder: Path, splits: Mapping[str, Scenes]) -> Path:
