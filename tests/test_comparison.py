@@ -412,6 +412,10 @@ def test_the_command_takes_a_baseline_from_elsewhere(capsys: Capture, tmp_path: 
     assert told["baseline"] == "L2R"
     assert list(told["metrics"]) == ["exact"]
     assert list(told["rows"][0]["differences"]) == ["exact"]
+    spelled = tmp_path / "elsewhere" / ".." / baseline.name
+    spelled.parent.parent.mkdir()
+    again = call_here(capsys, "compare", run, baseline, *flags[2:], "--baseline", spelled)
+    assert json_lines(again)[0]["baseline"] == "L2R"
 
 
 def test_the_command_says_if_nothing_is_tested(capsys: Capture, tmp_path: Path) -> None:

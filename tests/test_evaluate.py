@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from sacrebleu.metrics import BLEU
 
 from anyorder.cli.evaluating import parse_beams
 from anyorder.ground.errors import UserError
+from anyorder.metrics.metric import Options
 from anyorder.runs.evaluate import Evaluator, Judging, distinct_unknowns
 from anyorder.runs.results import load_results
 
@@ -254,6 +255,8 @@ def test_what_exact_match_can_be_at_most(run: Path, tmp_path: Path) -> None:
     assert "exact match at most, by the words that the model can write: 50.00" in report.remarks
     own = one.evaluate("test", judging=Judging(references=[targets])).report
     assert own.writable is None
+    caseless = Judging(options=replace(Options.for_side(one.recipe.text.target), lowercase=True))
+    assert one.evaluate("test", judging=caseless).report.writable is None  # "New" may be known, and right
 
 
 LINES = st.lists(

@@ -93,7 +93,8 @@ def compare(
         {"--cases": cases, "--case-lines": case_lines, "--order-lines": order_lines, "--device": device},
     )
     check_folder("--svg", svg)
-    given = [*runs, *([baseline] if baseline is not None and baseline not in runs else [])]
+    named = {run.resolve() for run in runs}
+    given = [*runs, *([baseline] if baseline is not None and baseline.resolve() not in named else [])]
     loaded = [load_results(run, split, first_lines=lines) for run in given]
     compared = compare_runs(
         loaded,

@@ -108,7 +108,7 @@ def evaluate(
     """Decode a split with a trained model and score it, or score text that is there already.
 
     A run's scores, each with its signature, and its outputs go to RUN/results. Of several beams the best on
-    dev is taken. What has been decoded is kept, so a command that was stopped goes on where it was.
+    dev is taken. What has been decoded with a beam is kept, so a stopped command goes on with the next one.
 
     With --baseline, a paired bootstrap and approximate randomisation say how often chance alone makes such a
     difference (p), and intervals hold 95 % of the samples.

@@ -224,6 +224,10 @@ class Evaluator:
         return decoded
 
     @property
+    def _lowercase(self) -> bool:
+        return self.recipe.text.target.lowercase
+
+    @property
     def _default_metric(self) -> str:
         """What picks the beam: what picked the checkpoint, if that is a metric of text."""
         selected = self.recipe.train.select
@@ -297,7 +301,8 @@ class Evaluator:
             unfinished=decoded.unfinished,
             unknown=sum(_UNKNOWN in output for output in decoded.texts),
             scores={name: _score(result) for name, result in scored.items()},
-            writable=text.writable,
+            # What is unknown in one case may be known in the other, and count as right.
+            writable=None if options.lowercase and not self._lowercase else text.writable,
             unseen=self._unseen(text, scored),
             options=options,
             decode=decoded.work.decode,
