@@ -83,7 +83,7 @@ def test_every_insertion_is_as_likely_as_by_torchs_own_layers() -> None:
     lengths = torch.tensor([2 + len(canvas) for canvas in canvases])
     with torch.no_grad():
         found = model.insertions(model.source_keys(model.encode(source, mask)), words, lengths)
-    joint = found.gap[..., None] + found.word
+    joint = (found.gap - found.normaliser)[..., None] + found.logits
     torch.testing.assert_close(joint.exp().sum(dim=(1, 2)), torch.ones(3).double())
     for row, canvas in enumerate(canvases):
         expected = joint_by_torch(model, source[row : row + 1], canvas)

@@ -32,11 +32,6 @@ class Insertions:
     normaliser: Tensor  # (B, G), of each gap's words
     gap: Tensor  # (B, G), log p, NEVER where a shorter canvas has no gap
 
-    @property
-    def word(self) -> Tensor:
-        """log p given the gap, (B, G, V)."""
-        return self.logits - self.normaliser[..., None]
-
 
 class InsertionTransformer(EncoderDecoder):
     """The joint distribution over words and gaps, without the paper's optional extras."""
