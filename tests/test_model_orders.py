@@ -94,7 +94,7 @@ def test_kept_orders_are_those_that_training_learns_from(
     """As another command, which looks at them in another way, writes them to a file."""
     (told,) = json_lines(call_here(capsys, "orders", searched_run, "--kept", "--json"))
     assert told["title"] == f"{searched_run}, train: the best orders found before update 3, beam 3"
-    run, output = shutil.copytree(searched_run, tmp_path / "run"), tmp_path / "orders.jsonl"
+    run, output = shutil.copytree(searched_run, tmp_path / "copy"), tmp_path / "orders.jsonl"
     shutil.copytree(run / "orders" / "step-3", run / "orders" / "step-5")  # so that nothing is searched anew
     assert call_here(capsys, "search-orders", run, "--output", output).returncode == 0
     wanted = [record for record in map(json.loads, output.open()) if len(record["tokens"]) <= 4]
@@ -121,9 +121,22 @@ def test_how_clearly_the_best_order_stands_out_is_told(capsys: Capture, searched
     assert wanted in shown.splitlines()
 
 
-def test_kept_orders_need_a_search(capsys: Capture) -> None:
-    answer = call_here(capsys, "orders", learned().run, "--kept")
-    assert_one_line_refusal(answer, f'{learned().run}: keeps no orders; training with order.name = "sao"')
+def test_kept_orders_have_words_that_the_vocabulary_lacks(capsys: Capture, tmp_path: Path) -> None:
+    run, settings = tmp_path / "run", ["search.bootstrap_steps=2", "search.refresh=9", "text.min_count=60"]
+    learn(learned().recipe, run, "order.name=sao", *settings, "train.steps=4")
+    (told,) = json_lines(call_here(capsys, "orders", run, "--kept", "--json"))
+    targets = (learned().folder / "train.target").read_text().splitlines()
+    assert [" ".join(one["words"]) for one in told["sentences"]] == targets
+    assert any("<unk>" in one["tokens"] for one in told["sentences"])
+
+
+def test_kept_orders_need_a_search(capsys: Capture, tmp_path: Path) -> None:
+    run, output = shutil.copytree(learned().run, tmp_path / "run"), tmp_path / "orders.jsonl"
+    assert (
+        call_here(capsys, "search-orders", run, "--output", output).returncode == 0
+    )  # nobody learns from it
+    answer = call_here(capsys, "orders", run, "--kept")
+    assert_one_line_refusal(answer, f'{run}: has learned from no kept orders; with order.name = "sao"')
 
 
 def test_kept_orders_of_other_pairs_are_refused(capsys: Capture, searched_run: Path, tmp_path: Path) -> None:
@@ -131,7 +144,7 @@ def test_kept_orders_of_other_pairs_are_refused(capsys: Capture, searched_run: P
     search = run / "orders" / "step-3" / "search.json"
     search.write_text(json.dumps({**json.loads(search.read_text()), "data": "other"}))
     answer = call_here(capsys, "orders", run, "--kept")
-    assert_one_line_refusal(answer, f"{search.parent}: was found for other training pairs")
+    assert_one_line_refusal(answer, f"{search.parent}: not the orders of {run}'s training pairs and [search]")
 
 
 def test_text_shows_figures_baselines_and_examples(capsys: Capture) -> None:

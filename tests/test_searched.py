@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,17 @@ import numpy as np
 import pytest
 import torch
 from conftest import random_examples, tiny_model
-from corpora import WORDS, call_here, full_disk, last_weights, learn, learned, metrics, recipe_of
+from corpora import (
+    WORDS,
+    assert_one_line_refusal,
+    call_here,
+    full_disk,
+    last_weights,
+    learn,
+    learned,
+    metrics,
+    recipe_of,
+)
 
 from anyorder.data.batch import collate
 from anyorder.ground.config import Recipe, Search
@@ -280,6 +291,49 @@ def test_what_training_would_not_read_is_not_searched_for(
     assert output.exists()
 
 
+def test_orders_of_another_search_are_not_learned_from(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Whoever looks at what another search would find changes nothing of the training."""
+    run, files = tmp_path / "run", [tmp_path / "wide.jsonl", tmp_path / "narrow.jsonl"]
+    options = [*ADAPTIVE, "search.refresh=100", "train.validate_every=3"]
+    learn(learned().recipe, run, *options, "train.steps=9")
+    untouched = shutil.copytree(run, tmp_path / "untouched")
+    refused = call_here(capsys, "search-orders", run, "search.beam=2")
+    assert_one_line_refusal(refused, f"{run}: is trained by another [search] than this one; --output FILE")
+    for beam, file in zip((5, 2), files, strict=True):
+        answer = call_here(capsys, "search-orders", run, f"search.beam={beam}", "--output", file)
+        assert answer.returncode == 0
+        orders = [len(json.loads(line)["orders"]) for line in file.read_text().splitlines()]
+        assert max(orders) == beam
+    for one in (run, untouched):
+        learn(learned().recipe, one, *options, resume=True)
+    assert last_weights(run) == last_weights(untouched)
+
+
+def test_orders_of_a_crashed_beginning_are_not_learned_from(tmp_path: Path) -> None:
+    """Without a checkpoint the recipe may change, and orders that were found before it did are no use."""
+    run, options = tmp_path / "run", [*ADAPTIVE, "search.bootstrap_steps=0", "train.steps=3"]
+    learn(learned().recipe, run, *options, "train.seed=7")
+    shutil.rmtree(run / "last")  # as if the machine had failed before it was there
+    assert (run / "orders" / "step-1").exists()
+    learn(learned().recipe, run, *options, resume=True)
+    learn(learned().recipe, tmp_path / "fresh", *options)
+    assert last_weights(run) == last_weights(tmp_path / "fresh")
+
+
+def test_a_search_that_was_stopped_at_its_very_end_is_made_again(tmp_path: Path) -> None:
+    run, options = tmp_path / "run", [*ADAPTIVE, "train.validate_every=3"]
+    learn(learned().recipe, run, *options, "train.steps=6")
+    untouched = shutil.copytree(run, tmp_path / "untouched")
+    (found,) = (run / "orders").iterdir()
+    found.rename(found.with_name(f".unfinished-{found.name}"))
+    for one in (run, untouched):
+        learn(learned().recipe, one, *options, "train.steps=7", resume=True)
+    assert last_weights(run) != b""
+    assert checkpoints(run)[-1].step == checkpoints(untouched)[-1].step == 7
+
+
 def test_search_orders_needs_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     answer = call_here(capsys, "search-orders", tmp_path)
     assert answer.returncode == 2
@@ -296,6 +350,8 @@ def test_what_searched_orders_are_like_is_logged(tmp_path: Path) -> None:
         assert set(shares) <= set(WORDS)
         assert list(shares.values()) == sorted(shares.values(), reverse=True)
     assert all("dev_kendall" not in line for line in metrics(tmp_path / "fixed"))
+    learn(learned().recipe, tmp_path / "none", *ADAPTIVE, "search.max_length=1", "train.steps=4")
+    assert all("dev_kendall" not in line for line in metrics(tmp_path / "none"))  # all are too long
 
 
 def test_an_order_that_is_known_is_never_lost() -> None:

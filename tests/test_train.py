@@ -219,6 +219,18 @@ def test_resuming_what_never_began_begins_it(corpus: Path, unstopped: Path, tmp_
     assert_same_as_unstopped(tmp_path / "run", unstopped)
 
 
+def test_a_run_that_was_stopped_may_end_there(corpus: Path, tmp_path: Path) -> None:
+    """Its last updates were not validated yet, and there may be no model at all."""
+    settings = ["train.validate_every=50"]
+    run = tmp_path / "run"
+    train(recipe_of(corpus, run, *settings, "train.steps=60"), listener=Interrupter(at=3))
+    assert not (run / "model.safetensors").exists()
+    watcher = learn(corpus, run, *settings, "train.steps=3", resume=True)
+    assert watcher.validations == [(3, True)]
+    assert (run / "model.safetensors").exists()
+    assert learn(corpus, run, *settings, "train.steps=3", resume=True).validations == []
+
+
 # Whose folder it is
 
 
@@ -236,6 +248,18 @@ def test_overwriting_starts_anew(corpus: Path, unstopped: Path, tmp_path: Path) 
     learn(corpus, run, "train.steps=2", overwrite=True)
     assert [one.step for one in checkpoints(run)] == [2]
     assert steps_logged(run, "loss") == [1, 2]
+
+
+def test_checkpoints_of_an_unknown_recipe_are_not_gone_on_with(
+    corpus: Path, unstopped: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(unstopped, tmp_path / "run")
+    (run / "recipe.json").unlink()
+    for resume in (False, True):
+        with pytest.raises(UserError, match=r"has checkpoints but no recipe.json"):
+            learn(corpus, run, *EVENTFUL, resume=resume)
+    learn(corpus, run, "train.steps=2", overwrite=True)
+    assert [one.step for one in checkpoints(run)] == [2]
 
 
 def test_overwriting_takes_nothing_away_from_a_folder_that_is_no_run(corpus: Path, tmp_path: Path) -> None:

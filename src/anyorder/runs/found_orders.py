@@ -25,9 +25,9 @@ from anyorder.ground.tokens import Tokenizer, Tokens
 from anyorder.ground.words import splitter
 from anyorder.network.loss import score_steps
 from anyorder.network.model import Indigo
-from anyorder.runs.checkpoint import Trained
-from anyorder.runs.kept_orders import latest_kept
-from anyorder.runs.prepare import Prepared
+from anyorder.runs.checkpoint import Trained, checkpoints
+from anyorder.runs.kept_orders import KeptOrders, is_kept, kept_folder
+from anyorder.runs.prepare import Dataset, Prepared, split_lines
 from anyorder.runs.searched import search_batch
 from anyorder.search.beam import DEAD, Hypothesis
 from anyorder.search.families import decode_all, ordered
@@ -129,32 +129,49 @@ def kept_from_training(
 
     Targets longer than search.max_length were not searched, and are left out. lines: only the first so many.
     """
-    step, kept = latest_kept(recipe, prepared.train)
+    step, kept = _learned_from(recipe, prepared.train)
     corpus, limit = prepared.train.corpus, recipe.search.max_length
     total = len(corpus) if lines is None else min(lines, len(corpus))
+    texts = split_lines(recipe, "train", corpus, prepared.tokenizer)
     sentences: list[OrderedSentence] = []
-    for first in range(0, total, AT_ONCE):
-        pairs = np.arange(first, min(first + AT_ONCE, total))
+    for chunk in in_chunks(enumerate(islice(texts, total)), size=AT_ONCE):
+        pairs = np.array([pair for pair, _ in chunk])
         orders = kept.of(pairs, device=torch.device("cpu"))
-        log_probs = orders.log_probs.tolist()
-        for row, pair in enumerate(pairs.tolist()):
+        slots, log_probs = orders.slots[:, 0].tolist(), orders.log_probs.tolist()
+        for row, (pair, line) in enumerate(chunk):
             ids = corpus.target[pair].tolist()
             if len(ids) <= limit:
                 sentences.append(
-                    _spelled(
-                        ids,
-                        line=int(corpus.lines[pair]),
-                        slots=orders.slots[row, 0, : len(ids)].tolist(),
+                    OrderedSentence(
+                        line=line.number,
+                        tokens=_pieces(ids, tokenizer=prepared.tokenizer, own=corpus.own(pair)),
+                        words=tuple(line.words),
+                        pieces=tuple(line.pieces),
+                        slots=tuple(slots[row][: len(ids)]),
                         log_prob=log_probs[row][0],
                         second_log_prob=_second(log_probs[row]),
-                        tokenizer=prepared.tokenizer,
-                        own=corpus.own(pair),
                     )
                 )
         if progress is not None:
             progress(int(pairs[-1]) + 1, total)
     left_out = Counter({f"longer than search.max_length = {limit} tokens": total - len(sentences)})
     return step, FoundOrders(sentences, left_out=dict(+left_out))
+
+
+def _learned_from(recipe: config.Recipe, data: Dataset) -> tuple[int, KeptOrders]:
+    """What the last checkpoint has learned from, and the update that it was found for."""
+    saved = checkpoints(recipe.run)
+    step = int(saved[-1].progress()["searched"]["step"]) if saved else 0
+    if not step:
+        raise UserError(
+            f'{recipe.run}: has learned from no kept orders; with order.name = "sao" and search.refresh ≥ 1 '
+            "a training does, after search.bootstrap_steps"
+        )
+    if not is_kept(recipe, data, step=step):
+        raise UserError(
+            f"{kept_folder(recipe.run, step)}: not the orders of {recipe.run}'s training pairs and [search]"
+        )
+    return step, KeptOrders.open(kept_folder(recipe.run, step), data)
 
 
 def training_counts(recipe: config.Recipe, *, progress: Progress | None = None) -> Counter[str] | None:
@@ -269,7 +286,7 @@ def _searched(
             pair = pairs[index]
             sentences[index] = OrderedSentence(
                 line=pair.line,
-                tokens=tuple(trained.tokenizer.piece(token, own=pair.own) for token in pair.target.ids),
+                tokens=_pieces(pair.target.ids, tokenizer=trained.tokenizer, own=pair.own),
                 words=tuple(pair.target.words),
                 pieces=tuple(pair.target.pieces),
                 slots=tuple(slots[row][: len(pair.target.ids)]),
@@ -293,36 +310,20 @@ def _second(log_probs: Sequence[float]) -> float | None:
 
 
 def _written(pair: _EncodedPair, hypothesis: Hypothesis, *, tokenizer: Tokenizer) -> OrderedSentence:
-    return _spelled(
-        hypothesis.sentence,
+    read = hypothesis.sentence
+    return OrderedSentence(
         line=pair.line,
+        tokens=_pieces(read, tokenizer=tokenizer, own=pair.own),
+        words=tuple(tokenizer.words(read, own=pair.own)),
+        pieces=tuple(_pieces_of_words(read, tokenizer=tokenizer, own=pair.own)),
         slots=hypothesis.slots,
         log_prob=hypothesis.log_prob,
-        tokenizer=tokenizer,
-        own=pair.own,
     )
 
 
-def _spelled(
-    ids: Sequence[int],
-    *,
-    line: int,
-    slots: Sequence[int],
-    log_prob: float,
-    second_log_prob: float | None = None,
-    tokenizer: Tokenizer,
-    own: Sequence[str],
-) -> OrderedSentence:
-    """A sentence of which only ids are known."""
-    return OrderedSentence(
-        line=line,
-        tokens=tuple(tokenizer.piece(token, own=own) for token in ids),
-        words=tuple(tokenizer.words(ids, own=own)),
-        pieces=tuple(_pieces_of_words(ids, tokenizer=tokenizer, own=own)),
-        slots=tuple(slots),
-        log_prob=log_prob,
-        second_log_prob=second_log_prob,
-    )
+def _pieces(ids: Sequence[int], *, tokenizer: Tokenizer, own: Sequence[str]) -> tuple[str, ...]:
+    """Tokens as a person reads them."""
+    return tuple(tokenizer.piece(token, own=own) for token in ids)
 
 
 def _pieces_of_words(ids: Sequence[int], *, tokenizer: Tokenizer, own: Sequence[str]) -> list[int]:

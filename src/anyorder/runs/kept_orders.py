@@ -95,14 +95,16 @@ def search_all(
 ) -> KeptOrders:
     """Search the orders of all pairs, each process a share of them, and keep them in the run's folder.
 
-    What was found for this step before, all or a part, is used again. step: the update that needs them;
-    last_step: the one of the search before, whose best orders are those known.
+    What was found for this step before, all or a part, is used again if it was searched for in the same way.
+    step: the update that needs them; last_step: the one of the search before, whose best orders are those
+    known.
     """
     folder = kept_folder(recipe.run, step)
-    if not folder.exists():
+    if not is_kept(recipe, data, step=step):
         unfinished = folder.with_name(f".unfinished-{folder.name}")
         plan = plan_epoch(data.sizes(), batch_tokens=recipe.train.batch_tokens, seed=0, epoch=0)
         if processes.first:
+            shutil.rmtree(folder, ignore_errors=True)
             _make_room(unfinished, data, recipe, batches=len(plan))
         processes.wait()
         last = kept_folder(recipe.run, last_step)
@@ -111,24 +113,20 @@ def search_all(
         share.search(plan, progress=progress, interrupted=interrupted)
         processes.wait()
         if processes.first:
-            (unfinished / DONE_FILE).unlink()
             unfinished.rename(folder)
+            (folder / DONE_FILE).unlink()
         processes.wait()
     return KeptOrders.open(folder, data)
 
 
-def latest_kept(recipe: config.Recipe, data: Dataset) -> tuple[int, KeptOrders]:
-    """What the last search that came to its end has found, and the update that it was made for."""
-    steps = [int(folder.name.rpartition("-")[2]) for folder in (recipe.run / "orders").glob("step-*")]
-    if not steps:
-        raise UserError(
-            f'{recipe.run}: keeps no orders; training with order.name = "sao" and search.refresh ≥ 1 does, '
-            "after search.bootstrap_steps"
-        )
-    folder = kept_folder(recipe.run, max(steps))
-    if (_description(folder) or {}).get("data") != data.key:
-        raise UserError(f"{folder}: was found for other training pairs than {recipe.run}'s recipe has now")
-    return max(steps), KeptOrders.open(folder, data)
+def is_kept(recipe: config.Recipe, data: Dataset, *, step: int) -> bool:
+    """Whether all orders were found for an update, of these pairs and by this recipe's search."""
+    return _description(kept_folder(recipe.run, step)) == _described(data, recipe)
+
+
+def forget_kept(run: Path) -> None:
+    """Remove all that was found: without a checkpoint nobody knows by which weights."""
+    shutil.rmtree(run / "orders", ignore_errors=True)
 
 
 def prune_kept(run: Path, *, step: int) -> None:
@@ -201,7 +199,7 @@ class _Share:
 def _make_room(folder: Path, data: Dataset, recipe: config.Recipe, *, batches: int) -> None:
     """Files for all orders, unless the same search was stopped on its way."""
     search = _described(data, recipe)
-    if _description(folder) == search:
+    if _description(folder) == search and (folder / DONE_FILE).exists():
         return
     tokens, beam = int(data.corpus.target.offsets[-1]), recipe.search.beam
     empty: dict[str, NDArray[Any]] = {

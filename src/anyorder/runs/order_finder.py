@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from anyorder.data.batch import Batch
 from anyorder.ground import config
-from anyorder.runs.kept_orders import KeptOrders, kept_folder, search_all
+from anyorder.runs.kept_orders import KeptOrders, is_kept, search_all
 from anyorder.runs.optimise import mixed_seed
 from anyorder.runs.prepare import Dataset
 from anyorder.runs.processes import Processes
@@ -63,7 +63,7 @@ class OrderFinder:
         if not self.recipe.searches(step) or not self.search.refresh:
             return last
         old = begins and epoch - last.epoch >= self.search.refresh
-        found_apart = step != last.step and kept_folder(self.recipe.run, step).exists()
+        found_apart = step != last.step and is_kept(self.recipe, self.data, step=step)
         before = last
         if not last.step or old or found_apart:
             last, self.kept = Searched(step=step, epoch=epoch), None

@@ -129,7 +129,7 @@ def _ordered(
 
     def lines() -> Iterator[Line]:
         over_words = orderer.level == "words"
-        found = _split_lines(recipe, split, corpus, tokenizer) if over_words else _unsplit_lines(corpus)
+        found = split_lines(recipe, split, corpus, tokenizer) if over_words else _unsplit_lines(corpus)
         for done, line in enumerate(found, start=1):
             yield line
             if progress is not None and (done % CHUNK == 0 or done == len(corpus)):
@@ -145,7 +145,7 @@ def _unsplit_lines(corpus: Corpus) -> Iterator[Line]:
         yield Line(number=int(number), words=(), pieces=corpus.pieces[index].tolist())
 
 
-def _split_lines(recipe: Recipe, split: Splits, corpus: Corpus, tokenizer: Tokenizer) -> Iterator[Line]:
+def split_lines(recipe: Recipe, split: Splits, corpus: Corpus, tokenizer: Tokenizer) -> Iterator[Line]:
     """With the words of each kept target, from its text: the token arrays hold only ids."""
     for chunk in in_chunks(stream_pairs(recipe, split, lines=corpus.lines), size=CHUNK):
         encoded = tokenizer.encode_all([pair.target for pair in chunk], "target")

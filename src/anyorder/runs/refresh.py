@@ -21,6 +21,7 @@ from anyorder.runs.checkpoint import checkpoints, load_weights
 from anyorder.runs.kept_orders import KeptOrders, SearchStopped, kept_folder, search_all
 from anyorder.runs.prepare import Dataset, prepare
 from anyorder.runs.processes import processes
+from anyorder.runs.run_folder import recipe_of_run
 from anyorder.search.beam import DEAD
 from anyorder.search.families import build_model, ordered
 
@@ -78,6 +79,8 @@ def _refuse_what_training_would_not_read(recipe: Recipe, *, step: int) -> None:
             f"update {step} is among the first search.bootstrap_steps = {recipe.search.bootstrap_steps}, "
             f"in the order {recipe.search.bootstrap}"
         )
+    elif recipe.search != recipe_of_run(recipe.run).search:
+        reason = "is trained by another [search] than this one"
     if reason is not None:
         raise UserError(f"{recipe.run}: {reason}; --output FILE writes orders that training does not use")
 

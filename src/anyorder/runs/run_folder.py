@@ -13,7 +13,8 @@ from anyorder.data.corpus import Statistics
 from anyorder.ground.config import SPLITS, Recipe, Splits, recipe_with
 from anyorder.ground.errors import UserError
 from anyorder.ground.files import make_folder, write_file
-from anyorder.runs.checkpoint import checkpoints
+from anyorder.runs.checkpoint import checkpoints, prune
+from anyorder.runs.kept_orders import forget_kept
 
 RECIPE_FILE = "recipe.json"  # marks a folder as a run
 SIZES_FILE = "data.json"  # how much there was to learn from
@@ -39,7 +40,14 @@ def check_folder(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
     run, init = recipe.run, recipe.train.init
     if init is not None and init.resolve() == run.resolve():
         raise UserError(f"train.init = {str(init)!r}: is the run's own folder; give it another with run=...")
-    if overwrite or not (run / RECIPE_FILE).exists():
+    if overwrite:
+        return
+    if not (run / RECIPE_FILE).exists():
+        if checkpoints(run):
+            raise UserError(
+                f"{run}: has checkpoints but no {RECIPE_FILE}, so nobody knows what they were trained by; "
+                "--overwrite starts anew"
+            )
         return
     if not resume:
         raise UserError(f"{run}: is a run already; --resume goes on with it, --overwrite starts anew")
@@ -70,9 +78,15 @@ def recipe_of_run(run: Path, overrides: Iterable[str] = ()) -> Recipe:
 def claim_folder(recipe: Recipe, *, overwrite: bool) -> None:
     """Make the run's folder ready: new, or with the checkpoints to go on from."""
     note = recipe.run / RECIPE_FILE
-    if overwrite and note.exists():  # a folder that is no run may hold anything
-        shutil.rmtree(recipe.run, ignore_errors=True)
+    if overwrite:
+        prune([], checkpoints(recipe.run))  # first: what a Ctrl-C leaves must not be gone on with
+        if left := checkpoints(recipe.run):
+            raise UserError(f"{left[-1].folder}: can't be removed, so that nothing starts anew")
+        if note.exists():  # a folder that is no run may hold anything
+            shutil.rmtree(recipe.run, ignore_errors=True)
     make_folder(recipe.run)
+    if not checkpoints(recipe.run):
+        forget_kept(recipe.run)
     write_file(note, json.dumps(recipe.model_dump(mode="json"), indent=2).encode())
 
 

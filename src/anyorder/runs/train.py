@@ -67,6 +67,7 @@ class Progress:
     step: int = 0
     epoch: int = 0
     batch: int = 0  # of the epoch, done
+    validated: int = 0  # the last step that was
     best: tuple[float, float] | None = None  # dev score and, where that is equal, minus the loss
     since_best: int = 0  # validations
     seconds: float = 0.0
@@ -81,7 +82,9 @@ class Progress:
         saved = checkpoint.progress()
         best = saved["best"] and tuple(saved["best"])
         window, searched = Window(**saved["window"]), Searched(**saved["searched"])
-        return cls(**saved | {"best": best, "window": window, "searched": searched})
+        validated = saved.get("validated", saved["step"])  # runs of before have no such note
+        known = {"best": best, "window": window, "searched": searched, "validated": validated}
+        return cls(**saved | known)
 
 
 def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite: bool = False) -> bool:
@@ -190,6 +193,8 @@ class Training:
                 if not at_end and self.processes.any(interrupted()):
                     self._stop_here(step)
                     return False
+            if self.progress.validated < self.progress.step:  # stopped there, and now it is to be the end
+                self._validate_and_save(log)
         finally:
             if log is not None:
                 log.close()
@@ -313,6 +318,7 @@ class Training:
     def _validate_and_save(self, log: MetricsLog | None) -> bool:
         """Returns whether it is time to stop early; all processes learn of it."""
         stop = False
+        self.progress = replace(self.progress, validated=self.progress.step)
         if self.validation is not None and log is not None:
             scores = self.validation.scores(self.model, device=self.processes.device)
             if not math.isfinite(scores["dev_loss"]):

@@ -59,7 +59,10 @@ class Validation:
                 best = self.recipe.search.model_copy(update={"weights": "best", "learn_from": "all"})
                 searched = ordered(model, purpose="order.name = sao")
                 orders = search_batch(searched, part, best, thoroughly=True)
-                found += zip(self._best_slots(orders, part), map(self._tokens, batch.tolist()), strict=True)
+                both = zip(self._best_slots(orders, part), map(self._tokens, batch.tolist()), strict=True)
+                found += [
+                    one for one in both if len(one[0]) <= best.max_length
+                ]  # longer ones were not searched
                 part = learn_from(part, orders, best)
             loss = family_of(model).loss(model, part)
             word, gap = word + float(loss.word), gap + float(loss.gap)
