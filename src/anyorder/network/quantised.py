@@ -22,15 +22,19 @@ class Int8Linear(nn.Module):
         super().__init__()
         self.bias = None if bias is None else bias.detach()
         self._packed = _packed(weight.detach())
+        self._ends = torch.zeros(1, weight.shape[1])
+        self._ends[0, :2] = torch.tensor([-1.0, 1.0])
 
     def forward(self, states: Tensor) -> Tensor:
         """states: (..., D)."""
-        if states.numel() == states.shape[-1]:
-            return self._added(_multiplied(states, self._packed))
-        # Torch takes one scale for all rows: they are made alike first, and none depends on its neighbours.
-        size = torch.linalg.vector_norm(states, ord=float("inf"), dim=-1, keepdim=True)
+        rows = states.reshape(-1, states.shape[-1])
+        size = torch.linalg.vector_norm(rows, ord=float("inf"), dim=1, keepdim=True)
         size = size.clamp_(min=torch.finfo(states.dtype).tiny)
-        return self._added(_multiplied(states / size, self._packed).mul_(size))
+        # Torch takes one scale for all rows, from the least to the largest number. So they are made alike,
+        # and one row more has both 1 and -1: none depends on its neighbours.
+        scaled = torch.cat([rows / size, self._ends])
+        product = _multiplied(scaled, self._packed)[:-1].mul_(size)
+        return self._added(product).view(*states.shape[:-1], -1)
 
     def _added(self, product: Tensor) -> Tensor:
         return product if self.bias is None else product.add_(self.bias)
