@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from functools import cache
@@ -201,6 +202,51 @@ def test_phrases_stay_whole_unless_allowed() -> None:
     assert any(not holds_word(found.text, "roten Hemd") for found in apart)
 
 
+@searches
+def test_a_line_does_not_end_with_the_beginning_of_a_word_that_reads_as_a_forbidden_one(search: str) -> None:
+    options = {**SEARCHES[search], "max_length": 5}
+    if search == "sample":
+        options["n_best"] = 40
+    for seed, word in itertools.product(range(3), "enratd"):
+        for found in writer(seed).complete(["ein Hund"], [{"forbid": [word]}], **options)[0]:
+            pieces = [piece for _, piece in sorted(zip(found.slots, found.tokens, strict=True))]
+            words = "".join(piece[:-1] if piece.endswith("·") else f"{piece} " for piece in pieces).split()
+            assert word not in words, found.text
+
+
+def test_unknown_words_and_signs_can_be_forbidden() -> None:
+    for seed in range(8):
+        options = {"search": "sample", "n_best": 20, "temperature": 3.0, "seed": seed}
+        found = writer().complete(["ein Hund"], [{"forbid": ["<unk>", "|"]}], **options)[0]
+        assert not any("<unk>" in one.text for one in found)
+
+
+@pytest.mark.parametrize(
+    ("template", "wanted"),
+    [
+        ("Hund___{,1} Kind", "Hund Kind"),
+        ("Hund ___{,1}Kind", "Hund Kind"),
+        ("Hund___{,1}Kind", "HundKind"),
+        ("Hund ___{,1} Kind", "Hund Kind"),
+    ],
+)
+def test_an_empty_blank_does_not_glue_what_stands_beside_it(template: str, wanted: str) -> None:
+    compiled = CompiledCanvas(CanvasText(template=template), writer().tokenizer)
+    tokens = tuple(token for token, _ in compiled.canvas.template)
+    zeros, slots = (0.0,) * len(tokens), tuple(range(1, len(tokens) + 1))
+    hypothesis = Hypothesis(tokens, slots, zeros, zeros, True, 0.0, 0.0, len(tokens), given=len(tokens))
+    assert filled(compiled, hypothesis).text == wanted
+
+
+def test_many_words_for_many_blanks_are_told_at_once() -> None:
+    """Whether they fit is no question to try all ways for."""
+    blanks = " und ".join(["___{,3}"] * 7)
+    with pytest.raises(UserError, match="words don't fit into blanks of at most 3, 3"):
+        one({"template": blanks, "must": ["Hund"] * 22})
+    CompiledCanvas(CanvasText(template=blanks, must=("ein Hund",) * 7), writer().tokenizer)
+    CompiledCanvas(CanvasText(must=("Hund",) * 250), writer().tokenizer)
+
+
 def test_seams_follow_the_targets_rules() -> None:
     tokenizer = writer().tokenizer
     compiled = CompiledCanvas(CanvasText(template="Ein Hund ___ rennt ___"), tokenizer)
@@ -241,6 +287,11 @@ def test_words_are_found_where_they_stand(text: str) -> None:
         ("ein ___{1-3} Hund", "template: '___{1-3}': must be ___, ___{2}"),
         ("ein ___{1, 3} Hund", "template: '___{1, 3}': must be ___, ___{2}"),
         ("ein ___{x} Hund", "with a space before braces that mean themselves"),
+        (f"ein ___{{1,{'9' * 20}}} Hund", "must be ___, ___{2}"),
+        (
+            {"template": "___{1} und ___{1}", "must": ["a", "b"], "in_order": True},
+            "at most 1, 1 words: what must appear in order goes into one blank",
+        ),
         ({"template": "a ___", "prefix": "b"}, "template and prefix given"),
         ({"template": "a ___", "draft": "b"}, "template and draft given"),
         ({"must": ["Hund|"]}, "a word is missing"),

@@ -18,14 +18,14 @@ from pydantic import Field, field_validator, model_validator
 from anyorder.ground import config
 from anyorder.ground.errors import UserError
 from anyorder.ground.paired import SourceTokens
-from anyorder.ground.tokens import Tokenizer, Tokens
+from anyorder.ground.tokens import SPECIALS, UNK, Tokenizer, Tokens
 from anyorder.ground.words import located, splitter
 from anyorder.search.beam import Hypothesis
 from anyorder.search.canvas import CLOSED, Blank, Canvas, ForbiddenWord, Way
 from anyorder.search.constraints import UNLIMITED, find_room
 
 BLANK = re.compile(r"_{3,}(?:\{(?P<bounds>[^}]*)\})?")
-BOUNDS = re.compile(r"(?P<least>\d*)(?P<comma>,?)(?P<most>\d*)", re.ASCII)
+BOUNDS = re.compile(r"(?P<least>\d{0,9})(?P<comma>,?)(?P<most>\d{0,9})", re.ASCII)
 ALTERNATIVE = "|"
 
 
@@ -59,10 +59,12 @@ class CanvasText(config.Section):
             raise ValueError(f"template = {self.template!r}: has no blank; write ___ where words are missing")
         if self.in_order and len(self.must) < 2:
             raise ValueError("in_order: is for two or more of must")
-        for name in ("must", "forbid"):
-            for text in getattr(self, name):
-                if not all(part.strip() for part in text.split(ALTERNATIVE)):
-                    raise ValueError(f"{name} = {text!r}: a word is missing")
+        for text in self.must:
+            if not all(part.strip() for part in text.split(ALTERNATIVE)):
+                raise ValueError(f"must = {text!r}: a word is missing")
+        for text in self.forbid:
+            if not text.strip():
+                raise ValueError(f"forbid = {text!r}: a word is missing")
         return self
 
 
@@ -242,6 +244,9 @@ class CompiledCanvas:
         everything = [*self._parts, *(part for item in self.items for way in item for part in way.parts)]
         given = {word for part in everything for word in part.words}
         for text in self._text.forbid:
+            if text.strip() == SPECIALS[UNK]:
+                yield ForbiddenWord.of_token(UNK)
+                continue
             words = self._rules.split(text)
             if len(words) != 1:
                 raise self.refusal(
@@ -263,7 +268,8 @@ class CompiledCanvas:
         if not find_room(rooms, sizes):
             words = " + ".join(map(str, sizes))
             told = ", ".join("any number" if room == UNLIMITED else str(room) for room in rooms)
-            raise self.refusal(f"must: {words} words don't fit into blanks of at most {told} words")
+            whole = ": what must appear in order goes into one blank" if self._text.in_order else ""
+            raise self.refusal(f"must: {words} words don't fit into blanks of at most {told} words{whole}")
 
     def refusal(self, text: str) -> UserError:
         """An error about this canvas."""

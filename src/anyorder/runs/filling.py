@@ -113,10 +113,13 @@ class _Assembly:
             separator = self.compiled.separator(left.number)
             if separator is not None:
                 return separator
-        glued = (left.part is not None and left.part.glued_right) or (
-            right.part is not None and right.part.glued_left
+        sides = (
+            left.part is not None and left.part.glued_right,
+            right.part is not None and right.part.glued_left,
         )
-        return "" if glued else by_rules
+        # An empty blank that touches one of two given words does not glue them together.
+        between_given = left.number is not None and right.number is not None
+        return "" if (all if between_given else any)(sides) else by_rules
 
     def _separators_by_rules(self) -> list[str]:
         """What the target's rules put between each unit and the next."""

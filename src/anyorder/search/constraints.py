@@ -83,6 +83,11 @@ class Rules:
         return self.ends_word[words]
 
     @cached_property
+    def forbids(self) -> Tensor:
+        """Whether each sentence has words that must not be written, (sentences,), bool."""
+        return torch.tensor([bool(words) for words in self.forbidden], device=self.ends_word.device)
+
+    @cached_property
     def has_pieces(self) -> bool:
         """Whether words may be written in several tokens."""
         return not bool(self.ends_word.all())
@@ -359,13 +364,11 @@ class Constraints:
         for sentence, hypothesis, item in ((self.node != FINISHED) & narrow).nonzero().tolist():
             nodes = self.node[sentence, hypothesis].tolist()
             sizes = self.rules.items.words[nodes].tolist()
-            later = tuple(
-                size for other, size in enumerate(sizes) if nodes[other] != FINISHED and other != item
-            )
+            later = [size for other, size in enumerate(sizes) if nodes[other] != FINISHED and other != item]
             rooms = room[sentence, hypothesis].tolist()
             for blank, free in enumerate(rooms):
-                after = tuple(sorted([*rooms[:blank], free - sizes[item], *rooms[blank + 1 :]]))
-                fits[sentence, hypothesis, item, blank] = find_room(after, tuple(sorted(later, reverse=True)))
+                after = [*rooms[:blank], free - sizes[item], *rooms[blank + 1 :]]
+                fits[sentence, hypothesis, item, blank] = find_room(after, later)
         return fits
 
     def words_in_blanks(self, ends: Tensor, *, begun_at_edge: Tensor, blank: Tensor) -> Tensor:
@@ -423,7 +426,7 @@ class _Gaps:
     blank: Tensor  # or CLOSED
     open: Tensor  # bool, and so are the others: a hypothesis may choose it
     goes_on: Tensor  # the word left of it may go on here
-    before_given: Tensor  # a given token follows
+    before_given: Tensor  # a given token follows, or an end that no word may be left unfinished before
     at_edge: Tensor  # a given token or the end follows
     words: Tensor | None  # (S, K, W), in each blank so far; None: nobody asks
 
@@ -433,10 +436,13 @@ class _Gaps:
         left, right = tokens[..., :-1], tokens[..., 1:]
         blank = constraints.right_blank.gather(2, left)
         opened = blank != CLOSED
+        at_end = right == END_OF_SENTENCE
         before_given = (constraints.owner != NOBODYS).gather(2, right)
         ends = constraints.rules.ends(beam.words)
         goes_on = ~ends.gather(2, left) & opened
-        at_edge = before_given | (right == END_OF_SENTENCE)
+        at_edge = before_given | at_end
+        # The beginning of a word, left alone at the end, reads as a word: it may be a forbidden one.
+        before_given |= at_end & constraints.rules.forbids[constraints.sentences][:, None, None]
         words = None
         if constraints.rules.any_counted:
             words = constraints.words_in_blanks(ends, begun_at_edge=goes_on & at_edge, blank=blank)
@@ -470,12 +476,20 @@ class _Gaps:
         return values.gather(2, self.blank.clamp(min=0))
 
 
-@lru_cache(maxsize=4096)
-def find_room(rooms: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+def find_room(rooms: Sequence[int], sizes: Sequence[int]) -> bool:
     """Whether items of these sizes fit into blanks with so much room, each as a whole."""
-    if not sizes:
-        return all(room >= 0 for room in rooms)
-    return any(
-        room >= sizes[0] and find_room((*rooms[:blank], room - sizes[0], *rooms[blank + 1 :]), sizes[1:])
+    return _find_room(tuple(sorted(rooms)), tuple(sorted(sizes, reverse=True)))
+
+
+@lru_cache(maxsize=4096)
+def _find_room(rooms: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+    """rooms: the narrowest first; sizes: the largest first."""
+    if (rooms and rooms[0] < 0) or sum(sizes) > sum(rooms):
+        return False
+    if not sizes or rooms[-1] >= sum(sizes):
+        return True
+    return any(  # of blanks alike, one stands for all
+        _find_room(tuple(sorted([*rooms[:blank], room - sizes[0], *rooms[blank + 1 :]])), sizes[1:])
         for blank, room in enumerate(rooms)
+        if room >= sizes[0] and room not in rooms[:blank]
     )
