@@ -546,6 +546,7 @@ def test_cold_samples_are_greedy(first: str, seed: int) -> None:
     given = case(first=first, seed=seed)
     greedy = given.decode(limit=4, beam=1)
     cold = given.decode(limit=4, search="sample", n_best=3, temperature=1e-4, seed=seed)
+    assert cold == given.decode(limit=4, search="sample", n_best=3, temperature=1e-300, seed=seed)
     assert described(cold) == described(greedy) * 3
 
 

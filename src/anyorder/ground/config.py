@@ -243,14 +243,14 @@ class Decode(Section):
     )
     beam: int = Field(1, ge=1, description="hypotheses kept; 1 is greedy")
     n_best: int = Field(1, ge=1, description="hypotheses returned")
-    length_penalty: float = Field(1.0, ge=0, description="score = log p / steps ** length_penalty")
-    max_length: int = Field(256, ge=1, description="most tokens to write")
+    length_penalty: float = Field(1.0, ge=0, le=10, description="score = log p / steps ** length_penalty")
+    max_length: int = Field(256, ge=1, le=100_000, description="most tokens to write")
     max_ratio: float = Field(
         3.0,
         ge=0,
         description="most tokens relative to the source: max_ratio × source + max_extra; 0: no such limit",
     )
-    max_extra: int = Field(10, ge=0, description="tokens on top of max_ratio × source")
+    max_extra: int = Field(10, ge=0, le=100_000, description="tokens on top of max_ratio × source")
     unknown: bool = Field(True, description="<unk> may be written; false: only words that mean something")
     merge: bool = Field(False, description="add the probabilities of finished hypotheses with the same text")
     merge_partial: bool = Field(False, description="merge unfinished ones too: an approximation")

@@ -21,6 +21,7 @@ from anyorder.network.layers import DecoderLayer, Dropout, EncoderLayer, Relatio
 # B sources, S source vectors, H required tokens, D width
 
 READ_AT_ONCE = 32  # sources, to decode
+READ_PAIRS = 2**21  # of tokens that look at each other, at most: a source of thousands is read alone
 
 
 @dataclass(frozen=True)
@@ -161,9 +162,11 @@ class EncoderDecoder(nn.Module):
         if source.device.type != "cpu":  # others take padding more lightly than calls
             return self.encode(source, mask, required)
         parts = []
-        for first in range(0, len(source), READ_AT_ONCE):
-            rows = slice(first, first + READ_AT_ONCE)
-            longest = int(mask[rows].sum(dim=1).max())
+        lengths = mask.sum(dim=1).tolist()
+        first = 0
+        while first < len(source):
+            rows = slice(first, first + _read_at_once(lengths[first : first + READ_AT_ONCE]))
+            first, longest = rows.stop, max(lengths[rows])
             told = None if required is None else required[rows]
             parts.append(self.encode(source[rows, :longest], mask[rows, :longest], told))
         return Memory.of_all(parts)
@@ -203,6 +206,14 @@ class EncoderDecoder(nn.Module):
         last = self.shape.vocabulary + OWN_KINDS - 1
         embedded: Tensor = embed(words.clamp(max=last) if self.settings.copying else words)
         return embedded
+
+
+def _read_at_once(lengths: Sequence[int]) -> int:
+    """How many of these sources, one at least, are read together. lengths: the shortest first, mostly."""
+    together = [
+        number for number in range(1, len(lengths) + 1) if number * max(lengths[:number]) ** 2 <= READ_PAIRS
+    ]
+    return together[-1] if together else 1
 
 
 def sinusoids(length: int, width: int) -> Tensor:

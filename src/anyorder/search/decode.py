@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from anyorder.ground import config
 from anyorder.ground.tokens import UNK
+from anyorder.network.encoder_decoder import Memory
 from anyorder.network.model import END, Indigo, Writing
 from anyorder.network.vocabulary import Best, best_of
 from anyorder.search.beam import BOUNDARIES, DEAD, Beam, Hypothesis, Parents
@@ -24,6 +26,11 @@ from anyorder.search.restriction import HEAD_START, TOLD_HEAD_START, Ending, Res
 
 # S sentences under way, K hypotheses of each, B of them to go on with, R = S · K rows,
 # F first choices, C of them looked at, N hypotheses asked for M second choices
+
+SAMPLED_AT_ONCE = (
+    8  # outputs of a source: more would mostly look at each other's tokens, which they never read
+)
+COLDEST = 1e-30  # what a temperature is at least: single precision has no smaller numbers to divide by
 
 
 @dataclass(frozen=True)
@@ -169,12 +176,36 @@ def decode(
     on the seed and on each source's number in `lines`, not on what else is in the batch. rules: of the
     canvases to write around; None: there are none.
     """
-    sampling = settings.search == "sample"
-    width = settings.n_best if sampling else settings.beam
-    chance = _draws(settings, lines or range(len(source)), limits).to(source.device) if sampling else None
-    found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
-    writing = model.start(model.encode_sorted(source, mask, None if rules is None else rules.required))
-    beam = Beam.start(len(source), hypotheses=width if sampling else 1, device=source.device)
+    memory = model.encode_sorted(source, mask, None if rules is None else rules.required)
+    if settings.search != "sample":
+        found = _written(model, memory, settings=settings, limits=limits, rules=rules)
+        return [ranked(hypotheses, settings) for hypotheses in found]
+    chance = _draws(settings, lines or range(len(source)), limits).to(source.device)
+    parts = [
+        _written(model, memory, settings=settings, limits=limits, rules=rules, chance=part)
+        for part in chance.split(SAMPLED_AT_ONCE, dim=2)
+    ]
+    return [ranked(list(chain.from_iterable(of_source)), settings) for of_source in zip(*parts, strict=True)]
+
+
+def _written(
+    model: Indigo,
+    memory: Memory,
+    *,
+    settings: config.Decode,
+    limits: Tensor,
+    rules: Rules | None,
+    chance: Tensor | None = None,
+) -> list[list[Hypothesis]]:
+    """All hypotheses that were found for each source, in no order.
+
+    chance: what samples are drawn by, (sources, steps, K, 2); None: by beams.
+    """
+    sampling, sources = chance is not None, len(memory.mask)
+    found: list[list[Hypothesis]] = [[] for _ in range(sources)]
+    writing = model.start(memory)
+    hypotheses = 1 if chance is None else chance.shape[2]
+    beam = Beam.start(sources, hypotheses=hypotheses, device=memory.mask.device)
     constraints = None if rules is None else Constraints.start(rules, beam)
     head_start = 0.0 if sampling else _head_start(model)
     newest = beam.words
@@ -196,9 +227,9 @@ def decode(
         if chance is not None:
             step = sample(moment, chance[beam.sentences, beam.length], settings)
         elif settings.search == "joint":
-            step = search_joint(moment, width)
+            step = search_joint(moment, settings.beam)
         else:
-            step = search_two_step(moment, width)
+            step = search_two_step(moment, settings.beam)
         full = beam.length >= limits.to(beam.sentences.device)[beam.sentences]
         _collect(model, beam, step, full=full, found=found, constraints=constraints)
         grown = _grow(model, beam, step)
@@ -216,7 +247,7 @@ def decode(
             ).keep(staying)
         beam = grown.keep(staying)
         newest = beam.words[..., -1:]
-    return [ranked(hypotheses, settings) for hypotheses in found]
+    return found
 
 
 def _head_start(model: Indigo) -> float:
@@ -359,7 +390,9 @@ def shortlisted(scores: Tensor, settings: config.Decode) -> Tensor:
         worst = scores.topk(min(settings.top_k, scores.shape[-1]), dim=-1).values[..., -1:]
         scores = scores.masked_fill(scores < worst, DEAD)
     if settings.top_p < 1:
-        falling, words = (scores / settings.temperature).softmax(dim=-1).sort(dim=-1, descending=True)
+        falling, words = (
+            (scores / max(settings.temperature, COLDEST)).softmax(dim=-1).sort(dim=-1, descending=True)
+        )
         before = falling.cumsum(dim=-1) - falling  # the word that crosses p still counts
         unlikely = torch.zeros_like(before, dtype=torch.bool).scatter_(-1, words, before >= settings.top_p)
         scores = scores.masked_fill(unlikely, DEAD)
@@ -368,9 +401,9 @@ def shortlisted(scores: Tensor, settings: config.Decode) -> Tensor:
 
 def draw(scores: Tensor, chance: Tensor, *, temperature: float) -> Tensor:
     """One index each, by inverting the cumulated probabilities. scores: (..., V), log p; chance: (...)."""
-    # The best at 0, so that no temperature is too low to divide by.
+    # The best at 0, so that hardly a temperature is too low to divide by; below, it is the best anyway.
     relative = scores - scores.amax(dim=-1, keepdim=True)
-    cumulated = (relative / temperature).softmax(dim=-1).cumsum(dim=-1)
+    cumulated = (relative / max(temperature, COLDEST)).softmax(dim=-1).cumsum(dim=-1)
     wanted = chance[..., None] * cumulated[..., -1:]
     return torch.searchsorted(cumulated, wanted, right=True).squeeze(-1).clamp(max=scores.shape[-1] - 1)
 

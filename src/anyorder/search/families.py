@@ -27,7 +27,7 @@ from anyorder.network.model import Indigo
 from anyorder.search.beam import Hypothesis
 from anyorder.search.canvas import Canvas
 from anyorder.search.constraints import Rules
-from anyorder.search.decode import decode
+from anyorder.search.decode import SAMPLED_AT_ONCE, decode
 from anyorder.search.insertion_decode import decode_insertions
 
 DECODED_AT_ONCE = 128  # sources
@@ -196,7 +196,8 @@ def decoding_memory(model: Model, settings: config.Decode, *, source: int, targe
 
     source, target: lengths.
     """
-    sizes, hypotheses = model.settings, max(settings.beam, settings.n_best)
+    sizes = model.settings
+    hypotheses = min(settings.n_best, SAMPLED_AT_ONCE) if settings.search == "sample" else settings.beam
     vectors = 2 * sizes.width * (sizes.decoder_layers + 1)  # a token's, with the keys of its gaps
     logits = 2 * model.shape.target_vocabulary
     if isinstance(model, InsertionTransformer):  # of the words of all gaps at once

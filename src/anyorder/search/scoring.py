@@ -99,7 +99,7 @@ def score_in_any_order(
     def scored(batch: Batch, pairs: list[int]) -> list[Marginal]:
         memory = _encoded(model, batch)
         added = _added_up(model, memory, batch, beam=beam)
-        totals = added.log_probs.double().logsumexp(dim=1)  # (S,)
+        totals = added.log_probs.cpu().double().logsumexp(dim=1)  # (S,)
         errors: list[float | None] = [None] * len(pairs)
         if samples:
             chance = _chance(seed, pairs, samples=samples, steps=batch.order.shape[1]).to(device)
@@ -137,8 +137,8 @@ def _in_order(batch: Batch, slots: Tensor) -> Batch:
 def _scores(model: Indigo, memory: Memory, batch: Batch) -> list[Score]:
     found = score_steps(model, memory, batch)
     rows = zip(
-        found.word.double().sum(dim=1).tolist(),
-        found.gap.double().sum(dim=1).tolist(),
+        found.word.cpu().double().sum(dim=1).tolist(),  # not every device has double precision
+        found.gap.cpu().double().sum(dim=1).tolist(),
         batch.order.tolist(),
         batch.lengths.tolist(),
         strict=True,
@@ -165,8 +165,8 @@ def _drawn_weights(model: Indigo, memory: Memory, batch: Batch, added: Orders, *
     weights = []
     for part in chance.split(DRAWN_AT_ONCE, dim=1):
         drawn = draw_orders(model, memory, batch.targets, batch.lengths, chance=part)
-        weight = drawn.log_probs.double() - drawn.log_proposals.double()
-        weights.append(weight.masked_fill(_among(drawn.slots, added), DEAD))
+        weight = drawn.log_probs.cpu().double() - drawn.log_proposals.cpu().double()
+        weights.append(weight.masked_fill(_among(drawn.slots, added).cpu(), DEAD))
     return torch.cat(weights, dim=1)
 
 
