@@ -130,6 +130,13 @@ def test_svg_shows_the_finished_sentence_where_nothing_moves() -> None:
     assert [text for _, text in sorted(still)] == ["<s>", "a", "dog", "runs", "along", "the", "beach", "</s>"]
 
 
+def test_svg_is_well_formed_whatever_the_words_are() -> None:
+    drawn = svg(steps(["<b>", "\x1b[31m", "a\x00&\ufffe"], [1, 3, 2]))
+    shown = "".join(ElementTree.fromstring(drawn).itertext())
+    assert "<b>" in shown
+    assert "a\ufffd&\ufffd" in shown
+
+
 def test_svg_needs_nothing_from_outside_and_runs_no_script() -> None:
     picture = svg(steps(["<script>", "&"], [2, 1]))
     root = ElementTree.fromstring(picture)

@@ -205,14 +205,15 @@ def _by_grid(
     model: Indigo, tokenizer: Tokenizer, sources: Sequence[str], requests: Sequence[Request], *, beam: int
 ) -> list[str]:
     """By grid beam search over a model that writes from left to right."""
-    ends_word = torch.from_numpy(tokenizer.ends_word[: tokenizer.target_size])
+    device = model.embed_target.weight.device
+    ends_word = torch.from_numpy(tokenizer.ends_word[: tokenizer.target_size]).to(device)
     written = []
     for source, request in zip(sources, requests, strict=True):
         ids, mask = collate_sources([np.array(tokenizer.encode(source, "source").ids, dtype=np.int32)])
         tokens = grid_beam(
             model,
-            ids,
-            mask,
+            ids.to(device),
+            mask.to(device),
             required=[tuple(tokenizer.encode(word, "target").ids) for word in request["must"]],
             ends_word=ends_word,
             width=beam,

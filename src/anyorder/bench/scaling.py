@@ -17,6 +17,7 @@ MODELS = {"InDIGO": Indigo, "our left to right": LeftToRight}
 def bench_scaling(setting: Setting, *, lengths: Sequence[int], batch: int, repeats: int) -> list[Row]:
     """Milliseconds a token at each length, greedily, against the first length's."""
     rows: list[Row] = []
+    lengths = list(dict.fromkeys(lengths))
     for name, kind in MODELS.items():
         model = endless(kind, setting)
         calls = {

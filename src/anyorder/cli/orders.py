@@ -138,9 +138,14 @@ def _show(name: str, one: _Shown, *, as_json: bool) -> None:
 
 def _draw(path: Path, first: _Shown | None) -> None:
     from anyorder.ground.files import write_file
-    from anyorder.views.relations_picture import relations_svg
+    from anyorder.views.relations_picture import LARGEST, relations_svg
 
     if first is not None and first.relations is not None:
+        if len(first.slots) > LARGEST:
+            raise UserError(
+                f"--svg {path}: with --relations a picture has a matrix for each of at most {LARGEST} words, "
+                f"and the first sentence has {len(first.slots)}"
+            )
         write_file(path, relations_svg(first.relations, title=first.title).encode())
     else:
         write_svg(path, [] if first is None else first.history)

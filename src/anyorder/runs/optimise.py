@@ -83,7 +83,9 @@ class Optimiser:
         torch.manual_seed(mixed_seed(self.settings.seed, step, self.processes.rank))
         self.model.train()
         self._adam.zero_grad(set_to_none=True)
-        sums = torch.zeros(4, dtype=torch.float64, device=self.processes.device)
+        # Only several processes need them on their devices, of which not every one has double precision.
+        device = self.processes.device if self.processes.count > 1 else None
+        sums = torch.zeros(4, dtype=torch.float64, device=device)
         for number, part in enumerate(parts, start=1):
             with self._together(last=number == len(parts)), self._precision():
                 loss: Loss = self._losses(part.to(self.processes.device))

@@ -6,6 +6,7 @@ both orders, first left to right and then rare words first; what differs is how 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -42,7 +43,7 @@ RECIPE = """\
 # anyorder train {folder}/recipe.toml order.name=blt run={folder}/blt
 
 [data]
-root = "{folder}/data"
+root = {root}
 cache = "cache"
 train = {{ features = "train.npy", target = "train.txt" }}
 dev = {{ features = "dev.npy", target = "dev.txt" }}
@@ -133,7 +134,7 @@ def _write_corpus(folder: Path, splits: Mapping[str, Scenes]) -> Path:
         np.save(data / f"{split}.npy", patches(scenes.pictures).astype(np.float16))
         (data / f"{split}.txt").write_text("".join(f"{caption}\n" for caption in scenes.captions))
     recipe = folder / "recipe.toml"
-    recipe.write_text(RECIPE.format(folder=folder))
+    recipe.write_text(RECIPE.format(folder=folder, root=json.dumps(str(data), ensure_ascii=False)))
     return recipe
 
 

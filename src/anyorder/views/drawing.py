@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from xml.sax.saxutils import escape
+from xml.sax import saxutils
 
 _LIGHT = """
 text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;fill:#1f2328}
@@ -19,6 +20,15 @@ text{fill:#e6edf3}
 .quiet{fill:#9198a1}
 .paper{fill:#0d1117}
 """
+
+
+# What XML has no way to write.
+_UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def escape(content: str) -> str:
+    """Any text, so that it may stand in a picture."""
+    return saxutils.escape(_UNWRITABLE.sub("\ufffd", content))
 
 
 def picture(

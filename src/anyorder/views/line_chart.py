@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
 
-from anyorder.views.drawing import picture, text
+from anyorder.views.drawing import escape, picture, text
 
 # Lengths are in pixels. All is narrow, with the legend below, so that a telephone can show it.
 _LEFT, _TOP, _RIGHT, _BOTTOM = 64, 84, 464, 372  # of the field that curves are drawn in

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
 
 import torch
 from rich.cells import cell_len
 from rich.text import Text
 
 from anyorder.ground.insertion import places_of, relations
-from anyorder.views.drawing import picture, text
+from anyorder.views.drawing import escape, picture, text
 
 BOUNDARIES = ("<s>", "</s>")
+LARGEST = 40  # words of a picture: it grows by their cube
 SIGNS = {-1: "−", 0: "0", 1: "+"}
 _STYLES = {-1: "blue", 0: "dim", 1: "yellow"}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
 
 from anyorder.ground.replay import Step, written_at
+from anyorder.views.drawing import escape
 
 # Lengths are in pixels, times in seconds. A monospaced font lets words be laid out
 # without measuring them, whatever font the reader's machine has.
