@@ -250,6 +250,19 @@ def test_overwriting_starts_anew(corpus: Path, unstopped: Path, tmp_path: Path) 
     assert steps_logged(run, "loss") == [1, 2]
 
 
+def test_overwriting_leaves_what_is_not_the_runs(tmp_path: Path) -> None:
+    """The data and the recipe may lie in the same folder."""
+    recipe = write_corpus(tmp_path)
+    learn(recipe, tmp_path, "train.steps=2")
+    given = {
+        path: path.read_bytes() for path in [recipe, *tmp_path.glob("*.source"), *tmp_path.glob("*.target")]
+    }
+    learn(recipe, tmp_path, "train.steps=1", overwrite=True)
+    assert {path: path.read_bytes() for path in given} == given
+    assert [one.step for one in checkpoints(tmp_path)] == [1]
+    assert steps_logged(tmp_path, "loss") == [1]
+
+
 def test_checkpoints_of_an_unknown_recipe_are_not_gone_on_with(
     corpus: Path, unstopped: Path, tmp_path: Path
 ) -> None:

@@ -13,11 +13,16 @@ from anyorder.data.corpus import Statistics
 from anyorder.ground.config import SPLITS, Recipe, Splits, recipe_with
 from anyorder.ground.errors import UserError
 from anyorder.ground.files import make_folder, write_file
-from anyorder.runs.checkpoint import checkpoints, prune
+from anyorder.ground.tokens import FILE_NAME as TOKENIZER_FILE
+from anyorder.runs.checkpoint import CARD_FILE, CONFIG_FILE, MODEL_FILE, checkpoints, prune
 from anyorder.runs.kept_orders import forget_kept
 
 RECIPE_FILE = "recipe.json"  # marks a folder as a run
 SIZES_FILE = "data.json"  # how much there was to learn from
+
+# All that a run's folder has of a run; a person may keep the data and the recipe there, too.
+OWN_FILES = (RECIPE_FILE, SIZES_FILE, MODEL_FILE, CONFIG_FILE, TOKENIZER_FILE, CARD_FILE, "metrics.jsonl")
+OWN_FOLDERS = ("last", "orders", "results", "tensorboard")
 
 # Keys that may differ when a run goes on: they change how long and how it is watched, not what is learned.
 MAY_CHANGE = frozenset(
@@ -83,11 +88,19 @@ def claim_folder(recipe: Recipe, *, overwrite: bool) -> None:
         if left := checkpoints(recipe.run):
             raise UserError(f"{left[-1].folder}: can't be removed, so that nothing starts anew")
         if note.exists():  # a folder that is no run may hold anything
-            shutil.rmtree(recipe.run, ignore_errors=True)
+            _empty(recipe.run)
     make_folder(recipe.run)
     if not checkpoints(recipe.run):
         forget_kept(recipe.run)
     write_file(note, json.dumps(recipe.model_dump(mode="json"), indent=2).encode())
+
+
+def _empty(run: Path) -> None:
+    """Remove a run, and nothing else that lies beside it."""
+    for name in OWN_FOLDERS:
+        shutil.rmtree(run / name, ignore_errors=True)
+    for name in OWN_FILES:
+        (run / name).unlink(missing_ok=True)
 
 
 def note_sizes(run: Path, sizes: Mapping[Splits, Statistics]) -> None:
