@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from corpora import (
     assert_one_line_refusal,
     call,
     call_here,
+    command,
     json_lines,
     learned,
     write_corpus,
@@ -190,6 +192,46 @@ def test_an_order_is_drawn_step_by_step(capsys: Capture) -> None:
     ]
 
 
+def test_a_byte_order_mark_is_no_text() -> None:
+    answer = call("order", "r2l", "--json", given=b"\xef\xbb\xbfa b\n")
+    assert json_lines(answer)[0]["words"] == ["b", "a"]
+
+
+def test_output_goes_through_links_and_into_pipes(tmp_path: Path) -> None:
+    kept = write_lines(tmp_path / "kept.svg", ["before"])
+    kept.chmod(0o600)
+    link = tmp_path / "link.svg"
+    link.symlink_to(kept)
+    assert call("order", "l2r", "a b", "--svg", link).returncode == 0
+    assert link.is_symlink()
+    assert kept.read_text().startswith("<svg")
+    assert kept.stat().st_mode & 0o777 == 0o600
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert call("order", "l2r", "a b", "--svg", pipe).returncode == 0
+    assert os.read(reader, 4) == b"<svg"
+    os.close(reader)
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("path", ["", "."])
+def test_output_needs_a_name(capsys: Capture, path: str) -> None:
+    assert_one_line_refusal(
+        call_here(capsys, "order", "l2r", "a b", "--svg", path), "--svg '.': must be a file"
+    )
+    assert_one_line_refusal(call_here(capsys, "card", learned().run, "--output", path), "must be a file")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+def test_a_full_disk_behind_stdout_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        answer = subprocess.run(
+            command("order", "l2r", "a b"), env=QUIET, stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert (answer.returncode, answer.stderr) == (2, b"anyorder: output: No space left on device\n")
+
+
 def test_orders_of_the_lines_of_stdin() -> None:
     rows = json_lines(call("order", "r2l", "--json", given="a ä\n\nc d e\n".encode()))
     assert [row["slots"] for row in rows] == [[2, 1], [], [3, 2, 1]]
@@ -225,7 +267,7 @@ def test_an_order_becomes_a_moving_picture(capsys: Capture, tmp_path: Path) -> N
     assert call_here(capsys, "order", "r2l", "a b c", "--svg", path).returncode == 0
     assert path.read_text() == svg(steps(["c", "b", "a"], [3, 2, 1]))
     answer = call_here(capsys, "order", "r2l", "a b c", "--svg", tmp_path, "--json")
-    assert answer.stderr.decode() == f"anyorder: {tmp_path}: can't be written: Is a directory\n"
+    assert answer.stderr.decode() == f"anyorder: --svg '{tmp_path}': must be a file\n"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import NoReturn
 
@@ -38,6 +39,9 @@ def _run() -> NoReturn:
     except typer.Abort:
         sys.exit(INTERRUPTED)
     except OSError as error:
+        if error.errno == errno.ENOSPC and error.filename is None:  # what was written to is told by nobody
+            sys.stdout = None  # or Python would try again at its end
+            _fail(f"output: {error.strerror}")
         if error.filename is None or error.strerror is None:
             raise
         _fail(f"{error.filename}: {error.strerror}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anyorder.cli.output import print_line, remarks, results
+from anyorder.cli.output import check_folder, print_line, remarks, results
 
 
 def card(
@@ -28,6 +28,7 @@ def card(
     from anyorder.runs.results import evaluated_splits
     from anyorder.views.card import model_card
 
+    check_folder("--output", output)
     text = model_card(run)
     if not evaluated_splits(run) and not is_shipped(run):
         remarks.print(f"{run}: has no results yet; `anyorder evaluate {run}` makes them", soft_wrap=True)

@@ -55,7 +55,9 @@ def show_outputs(source: str | None, outputs: Sequence[Output], *, as_json: bool
 
 
 def check_folder(flag: str, path: Path | None) -> None:
-    """Refuse a file that has no folder to go to, before work is done for it."""
+    """Refuse a file that has no name, or no folder to go to, before work is done for it."""
+    if path is not None and (not path.name or path.is_dir()):
+        raise UserError(f"{flag} {str(path)!r}: must be a file")
     if path is not None and not path.parent.is_dir():
         raise UserError(f"{flag} {path}: there is no folder {path.parent}")
 

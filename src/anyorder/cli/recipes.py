@@ -12,6 +12,7 @@ import typer
 from anyorder.cli.output import results
 from anyorder.ground.config import Order, SplitFiles, Splits
 from anyorder.ground.errors import UserError
+from anyorder.ground.files import write_file
 from anyorder.views.template import AS_IT_IS, SIZES, Size, Wishes, recipe_text
 
 PURPOSES: dict[Splits, str] = {"train": "to learn from", "dev": "to validate on", "test": "to test on"}
@@ -64,9 +65,10 @@ def init(
         size=_size(size),
     )
     try:
-        recipe.write_text(recipe_text(wishes), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{recipe}: can't be written: {error.strerror}") from None
+        text = recipe_text(wishes).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{recipe}: not written: the name of a file isn't valid UTF-8") from None
+    write_file(recipe, text)
     results.print(f"wrote {recipe}; next: anyorder train {recipe}", soft_wrap=True)
 
 
@@ -139,7 +141,7 @@ def _file(given: Path | None, flag: str, question: str) -> Path:
 
 def _asked(question: str, *, default: str = "") -> str:
     """A person's answer, or the default where nobody can be asked."""
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         return default
     answer: Any = typer.prompt(question, default=default or None, err=True)
     return str(answer).strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -60,14 +61,24 @@ def write_array(file: IO[bytes], values: NDArray[Any]) -> None:
 
 @contextmanager
 def published_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to fill, which takes its real name, another's place if need be, only when it is complete."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    """A file to fill, which takes its real name, another's place if need be, only when it is complete.
+
+    Of a link, that is the name of what it points to. A device or a pipe is written to as it is.
+    """
+    final = path.resolve()
+    unfinished = final.with_name(f".{final.name}.{os.getpid()}")
     try:
+        if final.exists() and not final.is_file():
+            with path.open("wb") as file:
+                yield file
+            return
         with unfinished.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        unfinished.replace(path)
+        if final.exists():
+            unfinished.chmod(stat.S_IMODE(final.stat().st_mode))
+        unfinished.replace(final)
     except OSError as error:
         raise UserError(f"{path}: can't be written: {error.strerror}") from error
     finally:
@@ -87,6 +98,9 @@ def published(folder: Path, *, key: str) -> Iterator[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
         yield unfinished
+        umask = os.umask(0)
+        os.umask(umask)
+        unfinished.chmod(0o777 & ~umask)  # others may read it as they may read the folder that it is in
         _rename(unfinished, folder)
     except OSError as error:
         raise UserError(f"{folder}: can't be written: {error.strerror} ({key})") from error
