@@ -44,6 +44,18 @@ def test_a_run_is_named_after_its_recipe(recipe: Path) -> None:
     assert load_recipe(recipe, ["run=elsewhere"]).run == Path("elsewhere")
 
 
+def test_a_tilde_is_a_home(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    found = load_recipe(recipe, ["run=~/run", "train.init=~/init", "data.root=~/data", "data.cache=~/cache"])
+    assert (found.run, found.train.init) == (Path("/home/someone/run"), Path("/home/someone/init"))
+    assert found.path(Path("a")) == Path("/home/someone/data/a")
+    assert found.data.cache is not None
+    assert found.path(found.data.cache) == Path("/home/someone/cache")
+    assert "run: ~nobody-of-that-name/x: no such user" in refusal(recipe, "run=~nobody-of-that-name/x")
+    with pytest.raises(UserError, match="no such user, or one without a home"):
+        load_recipe(recipe, ["data.root=~nobody-of-that-name"]).path(Path("a"))
+
+
 def test_paths_start_from_the_data_root(recipe: Path) -> None:
     read = load_recipe(recipe, ["data.root=~/somewhere"])
     assert read.path(Path("train.source")) == Path.home() / "somewhere" / "train.source"
@@ -151,6 +163,14 @@ def test_a_wrong_value_is_answered_by_key_given_and_allowed(recipe: Path, overri
             ["model.kind=transformer", "order.name=blt"],
             'order.name = "blt": must be "l2r", for only model.kind = "indigo" is taught an order, '
             'not "transformer"',
+        ),
+        (
+            ["data.dev={ features = 'dev.npy', target = 'dev.target' }"],
+            "data.dev has features to read from, but data.train text; they must be alike",
+        ),
+        (
+            ["data.test={ target = 'dev.target' }"],
+            "data.test has nothing to read from, but data.train text; they must be alike",
         ),
         (
             ["text.bag=true"],

@@ -321,6 +321,21 @@ def test_again_means_all_of_it(capsys: Capture, run: Path) -> None:
     assert "forged" not in text_of(run / "results/dev.txt")
 
 
+def test_again_takes_nothing_away_that_it_does_not_make_anew(capsys: Capture, run: Path) -> None:
+    json_lines(call_here(capsys, "evaluate", run, "--split", "dev", "--beam", "1,2", "--json"))
+    kept = sorted((run / "results/decoded").iterdir())
+    refused = call_here(capsys, "evaluate", run, "data.test.source=gone", "--split", "test", "--again")
+    assert refused.returncode == 2
+    assert sorted((run / "results/decoded").iterdir()) == kept
+
+
+def test_references_of_an_evaluation_by_more_of_them_are_gone(run: Path) -> None:
+    lines = [["a"] * PAIRS["dev"]] * 3
+    evaluator(run).evaluate("dev", judging=Judging(references=lines))
+    evaluator(run).evaluate("dev")
+    assert [path.name for path in sorted((run / "results").glob("dev.ref*.txt"))] == ["dev.ref1.txt"]
+
+
 def test_broken_leftovers_are_decoded_anew(run: Path) -> None:
     evaluator(run).evaluate("dev")
     (run / "results/decoded/dev-beam-1.json").write_text('{"texts": [')
@@ -386,9 +401,11 @@ def test_beams_are_numbers_ranges_and_lists(given: str | None, wanted: list[int]
     assert parse_beams(given) == wanted
 
 
-@pytest.mark.parametrize("given", ["", "0", "a", "3-1", "1-", "-2", "1,,2", "1.5", "0-3"])
+@pytest.mark.parametrize(
+    "given", ["", "0", "a", "3-1", "1-", "-2", "1,,2", "1.5", "0-3", "1-10000", "9" * 5000]
+)
 def test_other_beams_are_refused(given: str) -> None:
-    with pytest.raises(UserError, match=r"^--beam .*: must be a number from 1, a range or a list"):
+    with pytest.raises(UserError, match=r"^--beam .*: must be a number from 1 to 9999, a range or a list"):
         parse_beams(given)
 
 

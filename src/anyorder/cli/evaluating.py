@@ -140,7 +140,6 @@ def evaluate(
         )
         return
     from anyorder.runs.evaluate import Evaluator, Judging
-    from anyorder.runs.results import forget_decoded
 
     _refuse(of_files, why=f"is for files, and {run} is given as a run")
     _check_sweep(beam, by=by, all_beams=all_beams, overrides=overrides or [])
@@ -149,20 +148,22 @@ def evaluate(
         evaluator = Evaluator.load(
             run, listener=watcher, overrides=overrides or [], first_lines=lines, device=device
         )
-        if again:
-            forget_decoded(run)
         options = _changed(Options.for_side(evaluator.recipe.text.target), words)
         evaluated = evaluator.evaluate(
             split or DEFAULT_SPLIT,
             beams=parse_beams(beam),
             by=by,
             all_beams=all_beams,
+            again=again,
             judging=Judging(metrics=names, options=options, references=references),
         )
     if as_json:
         print_json(evaluated.report.model_dump(mode="json"))
     else:
         _show(run, evaluated)
+
+
+DIGITS = 4  # of a beam
 
 
 def parse_beams(given: str | None) -> list[int]:
@@ -173,9 +174,11 @@ def parse_beams(given: str | None) -> list[int]:
     for part in given.split(","):
         first, dash, last = part.strip().partition("-")
         last = last if dash else first
-        if not (first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
+        digits = max(len(first), len(last)) <= DIGITS and first.isdecimal() and last.isdecimal()
+        if not (digits and 1 <= int(first) <= int(last)):
             raise UserError(
-                f"--beam {given}: must be a number from 1, a range or a list of them, e.g. 5, 1-20 or 1,2,5"
+                f"--beam {given}: must be a number from 1 to {10**DIGITS - 1}, a range or a list of them, "
+                "e.g. 5, 1-20 or 1,2,5"
             )
         beams.update(range(int(first), int(last) + 1))
     return sorted(beams)

@@ -13,13 +13,27 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from anyorder.ground.errors import UserError
 
 Splits = Literal["train", "dev", "test"]
 SPLITS: tuple[Splits, ...] = get_args(Splits)
+
+
+def _from_home(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ValueError(f"{path}: no such user, or one without a home") from None
 
 
 class Section(BaseModel):
@@ -61,6 +75,13 @@ class SplitFiles(Section):
         elif self.target is None or (self.source is not None and self.features is not None):
             raise ValueError("give target and one of source or features, target alone, or jsonl")
         return self
+
+    @property
+    def read(self) -> str:
+        """What a model reads of it."""
+        if self.features is not None:
+            return "features"
+        return "nothing" if self.source is None and self.jsonl is None else "text"
 
 
 class Data(Section):
@@ -122,7 +143,7 @@ class Order(Section):
 class Search(Section):
     """Adaptive orders (order.name = "sao"): how they are found, and how they are learned from."""
 
-    beam: int = Field(8, ge=1, description="orders to find for each target")
+    beam: int = Field(8, ge=1, le=9999, description="orders to find for each target")
     look_ahead: bool = Field(
         True,
         description="compare beginnings by what the rest costs in the best order known, too; "
@@ -169,7 +190,7 @@ class Model(Section):
         "relative", description="none is for bags of words"
     )
     clip: int = Field(
-        16, ge=1, description="distances beyond it look alike in the encoder; 1: left, itself, right"
+        16, ge=1, le=4096, description="distances beyond it look alike in the encoder; 1: left, itself, right"
     )
     steps_back: int = Field(
         1,
@@ -241,13 +262,14 @@ class Decode(Section):
         "two-step",
         description="words first and then their gaps (the paper's); word × gap at once; or by chance",
     )
-    beam: int = Field(1, ge=1, description="hypotheses kept; 1 is greedy")
+    beam: int = Field(1, ge=1, le=9999, description="hypotheses kept; 1 is greedy")
     n_best: int = Field(1, ge=1, description="hypotheses returned")
     length_penalty: float = Field(1.0, ge=0, le=10, description="score = log p / steps ** length_penalty")
     max_length: int = Field(256, ge=1, le=100_000, description="most tokens to write")
     max_ratio: float = Field(
         3.0,
         ge=0,
+        le=1000,
         description="most tokens relative to the source: max_ratio × source + max_extra; 0: no such limit",
     )
     max_extra: int = Field(10, ge=0, le=100_000, description="tokens on top of max_ratio × source")
@@ -257,7 +279,7 @@ class Decode(Section):
     temperature: float = Field(1.0, gt=0, description="sampling: below 1 sharper, above 1 flatter")
     top_k: int = Field(0, ge=0, description="sampling: only the k best words; 0 is all")
     top_p: float = Field(1.0, gt=0, le=1, description="sampling: only the best words that make up p")
-    seed: int = Field(1, ge=0, description="sampling")
+    seed: int = Field(1, ge=0, le=2**31 - 1, description="sampling")
     parallel: bool = Field(
         False, description="Insertion Transformer: a word into every gap that is not full, all at once"
     )
@@ -301,7 +323,7 @@ class Train(Section):
         description="share of the rare words on both sides of a pair that the vocabulary is made to lack, as "
         "practice in copying them (model.copying, unit = words)",
     )
-    seed: int = Field(1, ge=0, description="of weights, batches, dropout and random orders")
+    seed: int = Field(1, ge=0, le=2**31 - 1, description="of weights, batches, dropout and random orders")
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         "fp32", description="of matrix products; fp16 needs a GPU"
     )
@@ -329,6 +351,11 @@ class Train(Section):
         if self.average > self.keep:
             raise ValueError(f"average ({self.average}) must not exceed keep ({self.keep})")
         return self
+
+    @field_validator("init")
+    @classmethod
+    def _init_may_be_at_home(cls, value: Path | None) -> Path | None:
+        return None if value is None else _from_home(value)
 
 
 # Keys of [decode] by the kind of model that they are for; the other kinds must leave them as they are.
@@ -396,6 +423,11 @@ class Recipe(Section):
             raise ValueError("must not be empty")
         return value
 
+    @field_validator("run")
+    @classmethod
+    def _run_may_be_at_home(cls, value: Path) -> Path:
+        return _from_home(value)
+
     @property
     def adaptive(self) -> bool:
         """Whether the model finds its own orders."""
@@ -410,6 +442,17 @@ class Recipe(Section):
         """Whether there are only targets, to be written from nothing."""
         train = self.data.train
         return train.source is None and train.features is None and train.jsonl is None
+
+    @model_validator(mode="after")
+    def _splits_are_alike(self) -> Self:
+        splits = {"dev": self.data.dev, "test": self.data.test}
+        for name, given in splits.items():
+            if given is not None and given.read != self.data.train.read:
+                raise ValueError(
+                    f"data.{name} has {given.read} to read from, but data.train {self.data.train.read}; they "
+                    "must be alike"
+                )
+        return self
 
     @property
     def fixed_order(self) -> Order:
@@ -438,7 +481,10 @@ class Recipe(Section):
 
     def path(self, path: Path) -> Path:
         """A path of the recipe's, from its data root."""
-        return (self.data.root / path).expanduser()
+        try:
+            return self.data.root.expanduser() / path.expanduser()
+        except RuntimeError:
+            raise UserError(f"{self.data.root / path}: no such user, or one without a home") from None
 
 
 def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:

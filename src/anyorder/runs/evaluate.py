@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Protocol
 
@@ -32,6 +33,7 @@ from anyorder.metrics import DEFAULT, METRICS, Options, Result
 from anyorder.metrics import evaluate as score
 from anyorder.runs.checkpoint import MODEL_FILE
 from anyorder.runs.generate import Source, Writer
+from anyorder.runs.prepare import check_width
 from anyorder.runs.results import (
     TUNED_ON,
     Decoded,
@@ -137,12 +139,14 @@ class Evaluator:
         beams: Sequence[int] = (),
         by: str | None = None,
         all_beams: bool = False,
+        again: bool = False,
         judging: Judging | None = None,
     ) -> Evaluated:
         """Decode and score a split, and write down what came out.
 
         beams: none for the recipe's own. Of several, the best on dev is taken, by the metric `by` or else by
         the one that picked the checkpoint. all_beams: score the split with each of them too, to look at.
+        again: decode what was decoded before, too.
         """
         judging = judging or Judging()
         options = judging.options or Options.for_side(self.recipe.text.target)
@@ -152,6 +156,8 @@ class Evaluator:
         self._check_beams(beams)
         make_folder(results_folder(self.run))
         text = self.read(split, references=judging.references)
+        if again:
+            self._forget(text, beams)
         sweep = None
         if len(beams) > 1:
             sweep = self._sweep(text, beams, by=by, options=options, all_beams=all_beams)
@@ -175,6 +181,7 @@ class Evaluator:
         sources: Sequence[Source] | Features
         lines = None
         if isinstance(corpus.source, Features):
+            check_width(self.recipe, split, corpus, width=self.writer.trained.model.shape.features)
             sources = corpus.source.chosen(first_pairs)
         else:
             lines = corpus.lines[first_pairs].tolist()
@@ -232,6 +239,15 @@ class Evaluator:
         """What picks the beam: what picked the checkpoint, if that is a metric of text."""
         selected = self.recipe.train.select
         return selected if selected in METRICS else "bleu"
+
+    def _forget(self, text: SplitText, beams: Sequence[int]) -> None:
+        """Let what is about to be used be decoded anew."""
+        names = {
+            text.name,
+            *([results_name(TUNED_ON, first_lines=self.first_lines)] if len(beams) > 1 else []),
+        }
+        for name, beam in product(names, beams or [self.recipe.decode.beam]):
+            decoded_file(self.run, name=name, beam=beam).unlink(missing_ok=True)
 
     def _check_beams(self, beams: Sequence[int]) -> None:
         if beams and self.recipe.decode.search == "sample":

@@ -16,6 +16,7 @@ from anyorder.data.corpus import Corpus, Statistics, load_split, statistics, tra
 from anyorder.data.orders import Line, order_rule, order_split, prepare_order, random_slots
 from anyorder.data.reading import Features, in_chunks, stream_pairs
 from anyorder.ground.config import Recipe, Splits
+from anyorder.ground.errors import UserError
 from anyorder.ground.hiding import Hiding
 from anyorder.ground.tokens import Tokenizer
 from anyorder.network.encoder_decoder import Shape
@@ -89,12 +90,13 @@ def prepare(recipe: Recipe, *, progress: Progress | None = None) -> Prepared:
     tokenizer = train_tokenizer(recipe, progress=told("learning the vocabulary"))
     train = load_split(recipe, "train", tokenizer, progress=told("tokenising train"))
     dev = load_split(recipe, "dev", tokenizer, progress=told("tokenising dev"))
+    check_width(recipe, "dev", dev, width=_width(train))
     return Prepared(
         tokenizer=tokenizer,
         shape=Shape(
             vocabulary=tokenizer.size,
             target_vocabulary=tokenizer.target_size,
-            features=train.source.grid.width if isinstance(train.source, Features) else 0,
+            features=_width(train),
             extractor=train.source.grid.extractor if isinstance(train.source, Features) else None,
         ),
         common_words=train.common_words,
@@ -104,6 +106,21 @@ def prepare(recipe: Recipe, *, progress: Progress | None = None) -> Prepared:
         ),
         dev=_ordered(recipe, "dev", dev, tokenizer, train.common_words, progress),
     )
+
+
+def _width(corpus: Corpus) -> int:
+    """Of the feature vectors; 0 for text."""
+    return corpus.source.grid.width if isinstance(corpus.source, Features) else 0
+
+
+def check_width(recipe: Recipe, split: Splits, corpus: Corpus, *, width: int) -> None:
+    """Refuse feature vectors that a model of that width can't read."""
+    if _width(corpus) != width:
+        given = getattr(recipe.data, split).features
+        raise UserError(
+            f"{recipe.path(given)}: holds vectors of width {_width(corpus)} (data.{split}.features), but the "
+            f"model's have {width}"
+        )
 
 
 def _hiding(recipe: Recipe, train: Corpus, tokenizer: Tokenizer) -> Hiding | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,6 +155,10 @@ def save_results(results: RunResults, *, name: str) -> Path:
     write_file(folder / f"{name}.txt", _as_text(results.outputs))
     for number, lines in enumerate(results.references, start=1):
         write_file(_reference_file(folder, name, number), _as_text(lines))
+    beyond = len(results.references) + 1
+    while (old := _reference_file(folder, name, beyond)).exists():  # of an evaluation by more references
+        old.unlink()
+        beyond += 1
     path = folder / f"{name}.json"
     write_file(path, _as_json(results.report))
     return path
@@ -215,11 +218,6 @@ def _read_text(path: Path, wanted: str, *, remedy: str) -> list[str]:
 def decoded_file(run: Path, *, name: str, beam: int) -> Path:
     """Where the outputs with a beam are kept."""
     return results_folder(run) / "decoded" / f"{name}-beam-{beam}.json"
-
-
-def forget_decoded(run: Path) -> None:
-    """Let everything be decoded anew."""
-    shutil.rmtree(results_folder(run) / "decoded", ignore_errors=True)
 
 
 def save_decoded(path: Path, decoded: Decoded) -> None:
