@@ -393,6 +393,9 @@ def test_the_command_completes_a_file(capsys: pytest.CaptureFixture[str], tmp_pa
         ("[]", "asked.jsonl:1: no JSON object"),
         ('{"source": 3}', "asked.jsonl:1: source = 3: must be a string"),
         ('{"source": "a", "muss": "b"}', "asked.jsonl:1: muss"),
+        (r'{"source": "a \ud800"}', "asked.jsonl:1: holds half of a surrogate pair"),
+        ('{"source": ' + "9" * 5000 + "}", "asked.jsonl:1: not valid JSON (Exceeds the limit"),
+        ("[" * 100_000, "asked.jsonl:1: not valid JSON (maximum recursion depth"),
     ],
 )
 def test_a_bad_request_is_named(

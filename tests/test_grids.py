@@ -90,6 +90,16 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("number", [1e6, np.nan, -np.inf])
+def test_numbers_that_can_not_be_kept_are_refused(tmp_path: Path, number: float) -> None:
+    vectors = np.array([[0.0, number]], dtype=np.float32)
+    with pytest.raises(
+        UserError, match="not written: image 'a' has numbers that are not finite, or beyond ±65504"
+    ):
+        save_grid(tmp_path / "grid.npy", [NamedVectors("a", vectors)])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_no_image_makes_no_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"grid\.npy: not written, for there is no image"):
         save_grid(tmp_path / "grid.npy", [])
@@ -127,6 +137,10 @@ def test_an_archive_that_has_changed_is_read_again(tmp_path: Path) -> None:
         ({"names": ["a"], "grid": np.ones((2, 1, 1))}, "holds 2 images, but 1 names"),
         ({"names": ["a"], "grid": np.ones((1, 2))}, r"has shape \(1, 2\); allowed"),
         ({"names": ["a"], "grid": [[["b"]]]}, "holds values of type"),
+        ({"names": "a", "grid": np.ones((1, 1, 1))}, r"'names' has shape \(\) and type str"),
+        ({"names": [b"a"], "grid": np.ones((1, 1, 1))}, "'names' has shape .* and type bytes"),
+        ({"names": ["a"], "grid": np.ones((1, 1, 2)), "scale": [1.0, 2.0]}, "'scale' has shape .*one number"),
+        ({"names": ["a"], "grid": np.ones((1, 1, 1)), "scale": np.nan}, "'scale' has shape .*one number"),
     ],
 )
 def test_archives_that_are_refused(tmp_path: Path, arrays: dict[str, Any], complaint: str) -> None:

@@ -105,7 +105,7 @@ def complete(
 
 
 def _requests(path: Path | None) -> Iterator[Request]:
-    from anyorder.data.reading import read_lines
+    from anyorder.data.reading import has_half_characters, read_lines
 
     lines = enumerate(stdin_lines(), start=1) if path is None else read_lines(path)
     for number, line in lines:
@@ -114,6 +114,13 @@ def _requests(path: Path | None) -> Iterator[Request]:
             values = json.loads(line)
         except json.JSONDecodeError as error:
             raise UserError(f"{name}: not valid JSON ({error.msg} at column {error.colno})") from None
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # thousands of digits in a number, of brackets in brackets
+            raise UserError(f"{name}: not valid JSON ({error})") from None
+        if has_half_characters(json.dumps(values, ensure_ascii=False)):
+            raise UserError(f"{name}: holds half of a surrogate pair, which is no character")
         if not isinstance(values, dict):
             raise UserError(f'{name}: no JSON object; allowed: {{"source": ..., "must": [...], ...}}')
         source = values.pop("source", None)

@@ -338,8 +338,18 @@ def _open_ragged(folder: Path, name: str) -> Ragged:
 
 
 def _mapped(folder: Path, name: str) -> npt.NDArray[Any]:
-    return np.load(folder / f"{name}.npy", mmap_mode="r")
+    try:
+        return np.load(folder / f"{name}.npy", mmap_mode="r")
+    except (ValueError, EOFError):
+        raise _broken(folder) from None
 
 
 def _load_json(folder: Path, name: str) -> Any:  # noqa: ANN401 (whatever was saved)
-    return json.loads((folder / f"{name}.json").read_text())
+    try:
+        return json.loads((folder / f"{name}.json").read_text())
+    except ValueError:
+        raise _broken(folder) from None
+
+
+def _broken(folder: Path) -> UserError:
+    return UserError(f"{folder}: broken; remove it, and it is made anew (data.cache)")

@@ -134,7 +134,7 @@ def save_grid(path: Path, images: Iterable[NamedVectors], *, extractor: str | No
                 shape = image.vectors.shape
                 file.write(_header((0, *shape)))
             assert image.vectors.shape == shape, "images have as many vectors, of one width"
-            file.write(np.ascontiguousarray(image.vectors, dtype=_STORED).data)
+            file.write(_stored(image, path=path))
             names.append(image.name)
         if not names:
             raise UserError(f"{path}: not written, for there is no image to write")
@@ -143,6 +143,23 @@ def save_grid(path: Path, images: Iterable[NamedVectors], *, extractor: str | No
         facts = _About(extractor=extractor, names=tuple(names))
         about.write(facts.model_dump_json(indent=2).encode())
     return open_grid(path)
+
+
+def _stored(image: NamedVectors, *, path: Path) -> memoryview:
+    with np.errstate(over="ignore"):
+        stored = np.ascontiguousarray(image.vectors, dtype=_STORED)
+    if not np.isfinite(stored).all():
+        raise UserError(
+            f"{path}: not written: image {image.name!r} has numbers that are not finite, or beyond "
+            f"±{np.finfo(_STORED).max:.0f}"
+        )
+    return stored.data
+
+
+def _number(name: str, array: npt.NDArray[Any]) -> float:
+    if array.size != 1 or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+        raise BadGrid(f"{name!r} has shape {array.shape} and type {array.dtype.name}; allowed: one number")
+    return float(array.item())
 
 
 def _header(shape: tuple[int, ...]) -> bytes:
@@ -186,12 +203,17 @@ def _unpacked(path: Path, modified: int) -> Grid:
         for name in ("names", "grid"):
             if name not in arrays:
                 raise BadGrid(f"has no array {name!r}; allowed: {ARRAYS}")
-        numbers = _as_grid(arrays["grid"])
-        names = tuple(map(str, arrays["names"]))
-        scale, zero_point = (
-            float(arrays[name]) if name in arrays else usual
-            for name, usual in (("scale", 1.0), ("zero_point", 0.0))
-        )
+        found = {name: arrays[name] for name in arrays}
+    if not all(isinstance(array, np.ndarray) for array in found.values()):
+        raise BadGrid(f"holds something that is no array; allowed: {ARRAYS}")
+    numbers, named = _as_grid(found["grid"]), found["names"]
+    if named.ndim != 1 or named.dtype.kind != "U":
+        raise BadGrid(f"'names' has shape {named.shape} and type {named.dtype.name}; allowed: a list of text")
+    names = tuple(map(str, named))
+    scale, zero_point = (
+        _number(name, found.get(name, np.array(usual)))
+        for name, usual in (("scale", 1.0), ("zero_point", 0.0))
+    )
     if len(names) != len(numbers):
         raise BadGrid(f"holds {len(numbers)} images, but {len(names)} names")
     return Grid(numbers=numbers, names=names, scale=scale, zero_point=zero_point)

@@ -60,8 +60,8 @@ def read_photo(path: Path) -> Pixels:
         raise UserError(f"{path}: no such photo") from None
     except UnidentifiedImageError:
         raise UserError(f"{path}: can't be read as a photo: its format isn't known") from None
-    # What Pillow raises depends on the format and on what is broken in it.
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    # What Pillow raises depends on the format and on what is broken in it: it may be anything.
+    except Exception as error:
         raise UserError(f"{path}: can't be read as a photo: {error}") from None
     return np.asarray(upright.resize((SIDE, SIDE), Image.Resampling.BICUBIC))
 

@@ -356,11 +356,11 @@ def _json_pair(text: str, *, path: Path, line: int) -> Pair | Fault:
         if not isinstance(value[side], str):
             given = json.dumps(value[side])[:_SHOWN_CHARACTERS]
             return fault(reason=f'"{side}" is no string', detail=f"given: {given}")
-        if _has_half_characters(value[side]):
+        if has_half_characters(value[side]):
             return fault(reason=f'"{side}" holds half of a surrogate pair', detail="which is no character")
     return Pair(line=line, source=value["source"], target=value["target"])
 
 
-def _has_half_characters(text: str) -> bool:
+def has_half_characters(text: str) -> bool:
     """Whether JSON's escapes have made what UTF-8 can't hold."""
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)

@@ -94,7 +94,7 @@ class SpacyParser:
             raise UserError(f"{self._given} needs spaCy: pip install 'anyorder[syntax]'") from None
         try:
             return spacy.load(self.name, exclude=NOT_NEEDED)
-        except OSError:
+        except (OSError, TypeError):  # some module of that name may be installed that is no pipeline
             raise UserError(
                 f"{self._given}: no such spaCy pipeline is installed; "
                 f"try `python -m spacy download {self.name}`"

@@ -263,7 +263,7 @@ def _shares(weights: Mapping[str, float]) -> dict[str, float]:
 
 
 def _entropy(weights: Mapping[str, float]) -> float:
-    return -sum(share * math.log2(share) for share in _shares(weights).values())
+    return sum(-share * math.log2(share) for share in _shares(weights).values()) + 0.0  # no minus zero
 
 
 def _relative_steps(slots: Slots) -> list[float]:

@@ -35,7 +35,7 @@ def evaluate(
     metrics: Sequence[str] = DEFAULT,
     options: Options | None = None,
 ) -> dict[str, Result]:
-    """Scores of a text, all but CIDEr-D's from 0 to 100, by the names of METRICS.
+    """Scores of a text, all but CIDEr-D's and TER from 0 to 100, by the names of METRICS.
 
     references: one or more, each with as many lines as the text, as sacreBLEU has them.
     """
