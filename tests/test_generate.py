@@ -275,7 +275,7 @@ def test_a_wrong_option_is_answered_by_name(writer: Writer, options: dict[str, A
 @pytest.mark.parametrize(
     ("options", "answer"),
     [
-        ({"order": "sao", "beam": 0}, "beam = 0: must be 1 or more"),
+        ({"order": "sao", "beam": 0}, "beam = 0: must be from 1 to 9999"),
         ({"order": "sao", "samples": 5}, "samples = 5: is only for order = 'marginal'"),
         ({"order": "marginal", "samples": 1}, "samples = 1: must be 2 or more"),
     ],

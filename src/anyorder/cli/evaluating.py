@@ -12,7 +12,7 @@ import typer
 from anyorder.cli.output import AS_JSON, print_json, print_line, results, table
 from anyorder.cli.progress import Watcher
 from anyorder.cli.text_scores import evaluate_files, read_text
-from anyorder.ground.config import Splits
+from anyorder.ground.config import WIDEST_BEAM, Splits
 from anyorder.ground.errors import UserError
 
 if TYPE_CHECKING:
@@ -163,9 +163,6 @@ def evaluate(
         _show(run, evaluated)
 
 
-DIGITS = 4  # of a beam
-
-
 def parse_beams(given: str | None) -> list[int]:
     """Beams from the smallest, of a text such as 5, 1,2,5 or 1-20; none of None."""
     if given is None:
@@ -174,10 +171,10 @@ def parse_beams(given: str | None) -> list[int]:
     for part in given.split(","):
         first, dash, last = part.strip().partition("-")
         last = last if dash else first
-        digits = max(len(first), len(last)) <= DIGITS and first.isdecimal() and last.isdecimal()
-        if not (digits and 1 <= int(first) <= int(last)):
+        short = max(len(first), len(last)) <= len(str(WIDEST_BEAM)) and first.isdecimal() and last.isdecimal()
+        if not (short and 1 <= int(first) <= int(last) <= WIDEST_BEAM):
             raise UserError(
-                f"--beam {given}: must be a number from 1 to {10**DIGITS - 1}, a range or a list of them, "
+                f"--beam {given}: must be a number from 1 to {WIDEST_BEAM}, a range or a list of them, "
                 "e.g. 5, 1-20 or 1,2,5"
             )
         beams.update(range(int(first), int(last) + 1))

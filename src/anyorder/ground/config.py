@@ -29,6 +29,9 @@ Splits = Literal["train", "dev", "test"]
 SPLITS: tuple[Splits, ...] = get_args(Splits)
 
 
+WIDEST_BEAM = 9999  # wider ones would take all memory before they say why
+
+
 def _from_home(path: Path) -> Path:
     try:
         return path.expanduser()
@@ -143,7 +146,7 @@ class Order(Section):
 class Search(Section):
     """Adaptive orders (order.name = "sao"): how they are found, and how they are learned from."""
 
-    beam: int = Field(8, ge=1, le=9999, description="orders to find for each target")
+    beam: int = Field(8, ge=1, le=WIDEST_BEAM, description="orders to find for each target")
     look_ahead: bool = Field(
         True,
         description="compare beginnings by what the rest costs in the best order known, too; "
@@ -262,8 +265,8 @@ class Decode(Section):
         "two-step",
         description="words first and then their gaps (the paper's); word × gap at once; or by chance",
     )
-    beam: int = Field(1, ge=1, le=9999, description="hypotheses kept; 1 is greedy")
-    n_best: int = Field(1, ge=1, description="hypotheses returned")
+    beam: int = Field(1, ge=1, le=WIDEST_BEAM, description="hypotheses kept; 1 is greedy")
+    n_best: int = Field(1, ge=1, le=WIDEST_BEAM, description="hypotheses returned")
     length_penalty: float = Field(1.0, ge=0, le=10, description="score = log p / steps ** length_penalty")
     max_length: int = Field(256, ge=1, le=100_000, description="most tokens to write")
     max_ratio: float = Field(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -151,7 +150,9 @@ class Writer:
         values = {**recipe.model_dump(), **given}
         if "n_best" in given and "beam" not in given:
             # Only what has been checked can be compared, and a beam this wide finds no fault with any number.
-            n_best = config.checked(config.Decode, {**values, "beam": sys.maxsize}, origin="decode").n_best
+            n_best = config.checked(
+                config.Decode, {**values, "beam": config.WIDEST_BEAM}, origin="decode"
+            ).n_best
             values["beam"] = max(n_best, recipe.beam)
         settings = config.checked(config.Decode, values, origin="decode")
         misfit = self.trained.recipe.misfit(settings)
@@ -409,8 +410,8 @@ def _check_precision(precision: str, device: torch.device) -> None:
 
 
 def _check_search(*, beam: int, samples: int | None, marginal: bool) -> None:
-    if beam < 1:
-        raise UserError(f"beam = {beam}: must be 1 or more")
+    if not 1 <= beam <= config.WIDEST_BEAM:
+        raise UserError(f"beam = {beam}: must be from 1 to {config.WIDEST_BEAM}")
     if samples is None:
         return
     if not marginal:
