@@ -105,19 +105,14 @@ def complete(
 
 
 def _requests(path: Path | None) -> Iterator[Request]:
-    from anyorder.data.reading import has_half_characters, read_lines
+    from anyorder.data.reading import has_half_characters, parsed_json, read_lines
 
     lines = enumerate(stdin_lines(), start=1) if path is None else read_lines(path)
     for number, line in lines:
         name = f"{path or 'stdin'}:{number}"
         try:
-            values = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{name}: not valid JSON ({error.msg} at column {error.colno})") from None
-        except (
-            ValueError,
-            RecursionError,
-        ) as error:  # thousands of digits in a number, of brackets in brackets
+            values = parsed_json(line)
+        except ValueError as error:
             raise UserError(f"{name}: not valid JSON ({error})") from None
         if has_half_characters(json.dumps(values, ensure_ascii=False)):
             raise UserError(f"{name}: holds half of a surrogate pair, which is no character")

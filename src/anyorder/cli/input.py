@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 from anyorder.ground.errors import UserError
 
-BYTE_ORDER_MARK = "\ufeff"  # that some programs put before UTF-8
-
 
 def stdin_lines() -> Iterator[str]:
     """Lines as they come, in UTF-8 whatever the locale says."""
@@ -19,7 +17,8 @@ def stdin_lines() -> Iterator[str]:
     with os.fdopen(sys.stdin.fileno(), "rb", closefd=False) as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-                yield text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
+                # Some programs put a byte-order mark before the first line.
+                coding = "utf-8-sig" if number == 1 else "utf-8"
+                yield line.removesuffix(b"\n").removesuffix(b"\r").decode(coding)
             except UnicodeDecodeError as error:
                 raise UserError(f"stdin:{number}: not valid UTF-8 ({error.reason})") from None

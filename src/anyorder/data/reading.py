@@ -343,10 +343,8 @@ def _json_pair(text: str, *, path: Path, line: int) -> Pair | Fault:
     if not text.strip():
         return fault(reason="empty line")
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        return fault(reason="not valid JSON", detail=f"{error.msg} at column {error.colno}")
-    except (ValueError, RecursionError) as error:  # thousands of digits in a number, of brackets in brackets
+        value = parsed_json(text)
+    except ValueError as error:
         return fault(reason="not valid JSON", detail=str(error))
     if not isinstance(value, dict):
         return fault(reason="no JSON object", detail=f"allowed: {_JSON_SHAPE}")
@@ -359,6 +357,16 @@ def _json_pair(text: str, *, path: Path, line: int) -> Pair | Fault:
         if has_half_characters(value[side]):
             return fault(reason=f'"{side}" holds half of a surrogate pair', detail="which is no character")
     return Pair(line=line, source=value["source"], target=value["target"])
+
+
+def parsed_json(text: str) -> Any:  # noqa: ANN401 (whatever it holds)
+    """What a line holds; a ValueError says what is wrong with it."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{error.msg} at column {error.colno}") from None
+    except RecursionError as error:  # thousands of brackets in brackets
+        raise ValueError(str(error)) from None
 
 
 def has_half_characters(text: str) -> bool:

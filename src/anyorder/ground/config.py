@@ -13,14 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, get_args
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from anyorder.ground.errors import UserError
@@ -443,8 +436,7 @@ class Recipe(Section):
     @property
     def sourceless(self) -> bool:
         """Whether there are only targets, to be written from nothing."""
-        train = self.data.train
-        return train.source is None and train.features is None and train.jsonl is None
+        return self.data.train.read == "nothing"
 
     @model_validator(mode="after")
     def _splits_are_alike(self) -> Self:
@@ -485,9 +477,9 @@ class Recipe(Section):
     def path(self, path: Path) -> Path:
         """A path of the recipe's, from its data root."""
         try:
-            return self.data.root.expanduser() / path.expanduser()
-        except RuntimeError:
-            raise UserError(f"{self.data.root / path}: no such user, or one without a home") from None
+            return _from_home(self.data.root) / _from_home(path)
+        except ValueError as error:
+            raise UserError(str(error)) from None
 
 
 def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:

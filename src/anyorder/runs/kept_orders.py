@@ -121,7 +121,8 @@ def search_all(
 
 def is_kept(recipe: config.Recipe, data: Dataset, *, step: int) -> bool:
     """Whether all orders were found for an update, of these pairs and by this recipe's search."""
-    return _description(kept_folder(recipe.run, step)) == _described(data, recipe)
+    found = _description(kept_folder(recipe.run, step))
+    return found is not None and found == _described(data, recipe)
 
 
 def forget_kept(run: Path) -> None:

@@ -60,9 +60,8 @@ class Validation:
                 searched = ordered(model, purpose="order.name = sao")
                 orders = search_batch(searched, part, best, thoroughly=True)
                 both = zip(self._best_slots(orders, part), map(self._tokens, batch.tolist()), strict=True)
-                found += [
-                    one for one in both if len(one[0]) <= best.max_length
-                ]  # longer ones were not searched
+                # Longer ones were not searched.
+                found += [(slots, tokens) for slots, tokens in both if len(slots) <= best.max_length]
                 part = learn_from(part, orders, best)
             loss = family_of(model).loss(model, part)
             word, gap = word + float(loss.word), gap + float(loss.gap)
