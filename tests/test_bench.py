@@ -19,9 +19,13 @@ from anyorder.bench.measure import Row, in_turns
 from anyorder.bench.products import bench_products
 from anyorder.bench.scaling import bench_scaling
 from anyorder.bench.starting import bench_starting
+from anyorder.bench.training import bench_training
 from anyorder.bench.workers import Work, Worker
-from anyorder.ground.config import Model
+from anyorder.ground.config import Model, Train
 from anyorder.ground.errors import UserError
+from anyorder.network.model import Indigo
+from anyorder.runs.optimise import Optimiser
+from anyorder.runs.processes import Processes
 from anyorder.views.bench_plot import plot
 
 SMALL = Setting(
@@ -145,6 +149,27 @@ def test_scaling_divides_by_what_was_written() -> None:
     rows = bench_scaling(SMALL, lengths=[2, 8], batch=2, repeats=1)
     assert [row.at for row in rows[:-1]] == [2, 8, 2, 8]
     assert rows[0].ratio == rows[2].ratio == 1.0
+
+
+@pytest.mark.parametrize("able", [True, False])
+def test_updates_are_compared_in_the_precisions_that_a_processor_has(
+    monkeypatch: pytest.MonkeyPatch, able: bool
+) -> None:
+    asked: list[str] = []
+
+    class Noted(Optimiser):
+        def __init__(self, model: Indigo, settings: Train, processes: Processes) -> None:
+            asked.append(settings.precision)
+            # Not really in bf16, which kills the process on some machines.
+            super().__init__(model, settings.model_copy(update={"precision": "fp32"}), processes)
+
+    monkeypatch.setattr("anyorder.bench.training.Optimiser", Noted)
+    monkeypatch.setattr("anyorder.bench.training.multiplies_in_bf16", lambda: able)
+    rows = bench_training(SMALL, sentences=2, peers=False, repeats=1)
+    timed = [row for row in rows if row.unit == "ms a token"]
+    assert timed[0].ratio == 1.0
+    assert any(row.name.endswith("bf16") for row in timed) == able == ("bf16" in asked)
+    assert all(row.value > 0 for row in rows if row.unit != "MB")
 
 
 def test_a_cold_start_is_compared_with_an_import() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from anyorder.ground import config
 from anyorder.network.left_to_right import LeftToRight
 from anyorder.network.model import Indigo
 from anyorder.runs.optimise import Optimiser
-from anyorder.runs.processes import Processes
+from anyorder.runs.processes import Processes, multiplies_in_bf16
 
 BASELINE = "our left to right"
 FEW_SENTENCES = 32  # that the memory of decoding is measured for
@@ -31,6 +32,8 @@ def bench_training(setting: Setting, *, sentences: int, peers: bool, repeats: in
         "InDIGO, left to right": _step(Indigo, setting, sentences),
         "InDIGO, in a random order": _step(Indigo, setting, sentences, shuffled=True),
     }
+    if multiplies_in_bf16():
+        steps["InDIGO, left to right, bf16"] = _step(Indigo, setting, sentences, precision="bf16")
     if peers:
         source, target = random_source(setting, sentences), random_source(setting, sentences)
         steps["Transformers' Marian"] = marian_trainer(
@@ -43,10 +46,15 @@ def bench_training(setting: Setting, *, sentences: int, peers: bool, repeats: in
 
 
 def _step(
-    kind: type[Indigo] | type[LeftToRight], setting: Setting, sentences: int, *, shuffled: bool = False
+    kind: type[Indigo] | type[LeftToRight],
+    setting: Setting,
+    sentences: int,
+    *,
+    shuffled: bool = False,
+    precision: Literal["fp32", "bf16"] = "fp32",
 ) -> Callable[[], object]:
     here = Processes(rank=0, count=1, device=torch.device("cpu"))
-    optimiser = Optimiser(endless(kind, setting), config.Train(), here)
+    optimiser = Optimiser(endless(kind, setting), config.Train(precision=precision), here)
     batch = _batch(setting, sentences, shuffled=shuffled)
     return partial(optimiser.update, 1, [batch], steps_in_all=sentences * (setting.length + 1))
 

@@ -278,7 +278,7 @@ def train(
 ) -> None:
     """Updates of InDIGO against those of an ordinary Transformer and of Marian in a plain loop.
 
-    Also the memory of an update and of decoding.
+    In bf16, too, where the processor has it. Also the memory of an update and of decoding.
 
     Example: `anyorder bench train --sentences 16`
     """

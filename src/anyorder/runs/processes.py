@@ -110,7 +110,7 @@ def check_precision(precision: str, device: torch.device) -> None:
     """Refuse a precision that this device can't compute in, before it costs anything."""
     if precision == "fp16" and device.type == "cpu":
         raise UserError('train.precision = "fp16" needs a GPU; allowed on a CPU: fp32, bf16')
-    if precision == "bf16" and device.type == "cpu" and not _survives_bf16():
+    if precision == "bf16" and device.type == "cpu" and not multiplies_in_bf16():
         raise UserError('train.precision = "bf16": this CPU can\'t multiply in bf16; use fp32')
     if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
         raise UserError('train.precision = "bf16": this GPU can\'t compute in bf16; allowed: fp32, fp16')
@@ -121,7 +121,7 @@ def in_precision(precision: str, device: torch.device) -> AbstractContextManager
     return torch.autocast(device.type, dtype=HALF[precision]) if precision in HALF else nullcontext()
 
 
-def _survives_bf16() -> bool:
-    """Try it in another process: some virtual CPUs announce instructions that kill who uses them."""
+def multiplies_in_bf16() -> bool:
+    """Whether this CPU can; tried in another process, for some virtual ones kill who believes them."""
     program = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); (a @ a).sum()"
     return subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode == 0
