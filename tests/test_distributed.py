@@ -109,8 +109,12 @@ def test_a_mistake_is_said_once_and_ends_all_processes(recipe: Path, alone: Path
 
 
 def test_what_is_given_and_required_is_learned_as_by_one_process(recipe: Path) -> None:
-    """In some parts nothing is required, and the other process still waits for that mark's gradient."""
-    settings = (*SETTINGS, "canvas.share=0.5", f"train.steps={STEPS}")
+    """In some parts nothing is required, and the other process still waits for that mark's gradient.
+
+    Nor does a process know how long targets of others are, where they are cut by chance.
+    """
+    pieces = ("text.unit=bpe", "text.vocabulary=30", "train.bpe_dropout=0.4")
+    settings = (*SETTINGS, *pieces, "canvas.share=0.5", f"train.steps={STEPS}")
     alone, together = (recipe.parent / name for name in ("canvas-alone", "canvas-together"))
     learn(recipe, alone, *settings)
     answer = on_two_processes("train", recipe, *settings, f"run={together}")

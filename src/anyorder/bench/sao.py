@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -75,7 +75,7 @@ class Trainer:
 
     def step(self, batch: Batch | None = None) -> None:
         """An update; left to right unless the batch is another."""
-        self.optimiser.update(1, [batch or self.batch], steps_in_all=self._steps_in_all)
+        self.optimiser.update(1, [batch or self.batch])
 
     def search(self, beam: int, *, look_ahead: bool = True) -> Orders:
         """The orders of the batch."""
@@ -107,10 +107,6 @@ class Trainer:
             "words": [(self.model, "first_log_probs")],
             "gaps": [(self.model, "log_probs_of_second")],
         }
-
-    @cached_property
-    def _steps_in_all(self) -> int:
-        return int((self.batch.lengths + 1).sum())
 
 
 def _memory_rows(setting: Setting) -> list[Row]:

@@ -56,7 +56,7 @@ def _step(
     here = Processes(rank=0, count=1, device=torch.device("cpu"))
     optimiser = Optimiser(endless(kind, setting), config.Train(precision=precision), here)
     batch = _batch(setting, sentences, shuffled=shuffled)
-    return partial(optimiser.update, 1, [batch], steps_in_all=sentences * (setting.length + 1))
+    return partial(optimiser.update, 1, [batch])
 
 
 def _batch(setting: Setting, sentences: int, *, shuffled: bool) -> Batch:

@@ -51,6 +51,11 @@ class Batch:
         """The gaps that these orders lead through."""
         return supervise(self.order, self.lengths)
 
+    @property
+    def steps(self) -> float:
+        """How many are learned, `<eod>` included; the orders of a target count as one, by their weights."""
+        return float((self.weights * (self.lengths + 1 - self.given)).sum())
+
     @cached_property
     def targets(self) -> Tensor:
         """The same tokens in sentence order, (B, T)."""

@@ -227,6 +227,12 @@ def random_slots(length: int, *, generator: np.random.Generator) -> NDArray[np.i
     return generator.permutation(length) + 1
 
 
+def gathered(slots: Sequence[int], *, pieces: Sequence[int]) -> list[int]:
+    """Slots over words from slots over tokens: what `spread` was given."""
+    word_of_first = {before + 1: word for word, before in enumerate(accumulate(pieces, initial=0), start=1)}
+    return [word_of_first[slot] for slot in slots if slot in word_of_first]
+
+
 def spread(word_slots: Sequence[int], *, pieces: Sequence[int]) -> list[int]:
     """Slots over tokens from slots over words: the pieces of a word follow each other, left to right."""
     before = [0, *accumulate(pieces)]  # tokens left of each word

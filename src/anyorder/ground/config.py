@@ -319,6 +319,13 @@ class Train(Section):
         description="share of the rare words on both sides of a pair that the vocabulary is made to lack, as "
         "practice in copying them (model.copying, unit = words)",
     )
+    bpe_dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of the merges that are left out when words of training pairs are cut into pieces, "
+        "other ones each epoch (unit = bpe); batch_tokens does not count the pieces more",
+    )
     seed: int = Field(1, ge=0, le=2**31 - 1, description="of weights, batches, dropout and random orders")
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         "fp32", description="of matrix products; fp16 needs a GPU"
@@ -402,6 +409,10 @@ class Recipe(Section):
                 f"train.hide_words = {self.train.hide_words}: needs model.copying = true and "
                 'text.unit = "words", for what is hidden can only be copied'
             )
+        if self.train.bpe_dropout and (self.text.unit != "bpe" or self.adaptive):
+            given = f'text.unit = "{self.text.unit}"' if self.text.unit != "bpe" else 'order.name = "sao"'
+            why = "words have no pieces" if self.text.unit != "bpe" else "its orders are of uncut pieces"
+            raise ValueError(f"train.bpe_dropout = {self.train.bpe_dropout}: must be 0 for {given}: {why}")
         if self.model.kind != "indigo" and self.canvas.share:
             raise ValueError(
                 f'canvas.share = {self.canvas.share}: must be 0 for model.kind = "{self.model.kind}"; '

@@ -65,7 +65,8 @@ class Tokenizer:
         self._backend = backend
         vocabulary = backend.get_vocab()
         self._pieces = sorted(vocabulary, key=vocabulary.__getitem__)
-        self._spelled_in_target = _spellings(backend, target_size=target_size)
+        # How a target writes each piece that isn't in its part of the vocabulary: by smaller ones.
+        self.spelled_in_target = _spellings(backend, target_size=target_size)
 
     @property
     def size(self) -> int:
@@ -109,7 +110,7 @@ class Tokenizer:
             encodings = [self._backend.encode(words, **rules) for words in disguised]
         else:
             encodings = self._backend.encode_batch(disguised, **rules)
-        spellings = self._spelled_in_target if side == "target" else {}
+        spellings = self.spelled_in_target if side == "target" else {}
         return [
             _tokens(list(words), encoding, spellings)
             for words, encoding in zip(words_of_lines, encodings, strict=True)
@@ -171,6 +172,24 @@ class Tokenizer:
             for start, end in combinations(range(len(word) + 1), 2)
         }
         return [(*place, self._ids[piece]) for place, piece in pieces.items() if piece in self._ids]
+
+    def spelled(self, word: Sequence[int]) -> str:
+        """The characters of one word's tokens, the mark of its end included."""
+        return "".join(self._pieces[token] for token in word)
+
+    def letters(self, word: Sequence[int]) -> list[int]:
+        """The smallest pieces of a word that is made of pieces."""
+        pieces = [self._pieces[token] for token in word]
+        letters = [letter for piece in pieces for letter in _surface(piece)]
+        if _ends_word(pieces[-1]):
+            letters[-1] += _END_OF_WORD
+        return [self._ids.get(letter, UNK) for letter in letters]
+
+    @cached_property
+    def merges(self) -> dict[tuple[int, int], int]:
+        """What two neighbouring pieces become, by their ids, in the order learned."""
+        ids = self._backend.get_vocab()
+        return {(ids[left], ids[right]): ids[left + right] for left, right in _merges(self._backend)}
 
     @cached_property
     def _ids(self) -> dict[str, int]:

@@ -192,7 +192,7 @@ def _cost(training: Training, pairs: Pairs, *, step: int) -> BatchCost:
         processor_began, began = time.process_time(), time.perf_counter()
         batches = training.batches(step, 0, pairs)
         searched = _now(device)
-        training.learn(step, 0, batches, pairs)
+        training.learn(step, batches)
         ended = _now(device)
     searching = training.recipe.searches(step)
     return BatchCost(

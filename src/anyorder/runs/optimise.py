@@ -75,16 +75,15 @@ class Optimiser:
         # fp16 has a narrow range: its gradients are scaled up, and the scale finds its own size.
         self._scaler = torch.amp.GradScaler(processes.device.type, enabled=settings.precision == "fp16")
 
-    def update(self, step: int, parts: Sequence[Batch], *, steps_in_all: int) -> Sums:
-        """Learn from this process's parts of a batch.
-
-        steps_in_all: T + 1 less what is given, summed over the targets of all processes.
-        """
+    def update(self, step: int, parts: Sequence[Batch]) -> Sums:
+        """Learn from this process's parts of a batch."""
         torch.manual_seed(mixed_seed(self.settings.seed, step, self.processes.rank))
         self.model.train()
         self._adam.zero_grad(set_to_none=True)
         # Only several processes need them on their devices, of which not every one has double precision.
         device = self.processes.device if self.processes.count > 1 else None
+        learned = torch.tensor(sum(part.steps for part in parts), device=device)
+        steps_in_all = round(self.processes.total(learned).item())
         sums = torch.zeros(4, dtype=torch.float64, device=device)
         for number, part in enumerate(parts, start=1):
             with self._together(last=number == len(parts)), self._precision():

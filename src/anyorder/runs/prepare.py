@@ -13,8 +13,18 @@ from numpy.typing import NDArray
 
 from anyorder.data.batch import Example
 from anyorder.data.corpus import Corpus, Statistics, load_split, statistics, train_tokenizer
-from anyorder.data.orders import Line, order_rule, order_split, prepare_order, random_slots
+from anyorder.data.orders import (
+    Line,
+    Orderer,
+    gathered,
+    order_rule,
+    order_split,
+    prepare_order,
+    random_slots,
+    spread,
+)
 from anyorder.data.reading import Features, in_chunks, stream_pairs
+from anyorder.ground.bpe_dropout import BpeDropout, CutPair
 from anyorder.ground.config import Recipe, Splits
 from anyorder.ground.errors import UserError
 from anyorder.ground.hiding import Hiding
@@ -23,7 +33,7 @@ from anyorder.network.encoder_decoder import Shape
 
 Progress = Callable[[str, int, int], None]  # what, lines done, lines in all
 CHUNK = 2048  # lines tokenised at once
-HIDING = 1  # keeps its chance apart from that of orders and of starts
+HIDING, DROPOUT = 1, 3  # keep their chances apart from those of orders and of starts
 
 
 @dataclass(frozen=True)
@@ -32,13 +42,14 @@ class Dataset:
 
     corpus: Corpus
     slots: NDArray[np.int32] | None  # of all targets, one after the other; None: drawn at each look
-    order: str  # changes with whatever may change the slots
+    orderer: Orderer
     hiding: Hiding | None = None  # how copying is practised
+    dropout: BpeDropout | None = None  # how words are spelled anew
 
     @property
     def key(self) -> str:
         """Of all that is learned from it: the pairs and their orders."""
-        return f"{self.corpus.key}-{self.order}"
+        return f"{self.corpus.key}-{self.orderer.fingerprint}"
 
     def __len__(self) -> int:
         return len(self.corpus)
@@ -46,15 +57,42 @@ class Dataset:
     def example(self, index: int, *, seed: int, epoch: int) -> Example:
         """A pair as it is seen in an epoch: what is drawn by chance differs from epoch to epoch."""
         source, target = self.corpus.source[index], self.corpus.target[index]
+        cut = self._cut(index, seed=seed, epoch=epoch)
+        if cut is not None:
+            source, target = cut.source, cut.target
         if self.slots is None:
             order = random_slots(len(target), generator=np.random.default_rng([seed, epoch, index]))
         else:
             start, end = self.corpus.target.offsets[index : index + 2]
             order = np.asarray(self.slots[start:end])
+            order = order if cut is None else self._order_of_cut(index, order.tolist(), cut.pieces)
         if self.hiding is not None:
             generator = np.random.default_rng([seed, epoch, index, HIDING])
             source, target = self.hiding.hidden(source, target, generator=generator)
         return Example(source=source, target=target, order=order.astype(np.int32))
+
+    def pieces(self, index: int, *, seed: int, epoch: int) -> list[int]:
+        """Tokens of each word of a target, as it is seen in an epoch."""
+        cut = self._cut(index, seed=seed, epoch=epoch)
+        return self.corpus.pieces[index].tolist() if cut is None else cut.pieces
+
+    def _cut(self, index: int, *, seed: int, epoch: int) -> CutPair | None:
+        if self.dropout is None:
+            return None
+        return self.dropout.cut(
+            self.corpus.source[index],
+            self.corpus.target[index],
+            self.corpus.pieces[index].tolist(),
+            draw=int(np.random.default_rng([seed, epoch, index, DROPOUT]).integers(2**31)),
+        )
+
+    def _order_of_cut(self, index: int, slots: list[int], pieces: list[int]) -> NDArray[np.int64]:
+        """slots: of the target as it was; pieces: of each word, as it is now."""
+        if self.orderer.level == "tokens":
+            (slots,) = self.orderer.slots([Line(number=0, words=(), pieces=pieces)])
+        else:
+            slots = spread(gathered(slots, pieces=self.corpus.pieces[index].tolist()), pieces=pieces)
+        return np.array(slots)
 
     def sizes(self) -> NDArray[np.int64]:
         """Source and target tokens of each pair."""
@@ -103,6 +141,9 @@ def prepare(recipe: Recipe, *, progress: Progress | None = None) -> Prepared:
         train=replace(
             _ordered(recipe, "train", train, tokenizer, train.common_words, progress),
             hiding=_hiding(recipe, train, tokenizer),
+            dropout=BpeDropout(tokenizer, share=recipe.train.bpe_dropout)
+            if recipe.train.bpe_dropout
+            else None,
         ),
         dev=_ordered(recipe, "dev", dev, tokenizer, train.common_words, progress),
     )
@@ -128,6 +169,11 @@ def _hiding(recipe: Recipe, train: Corpus, tokenizer: Tokenizer) -> Hiding | Non
     return Hiding.of(train.target.values, vocabulary=tokenizer.size, share=share) if share else None
 
 
+def _bpe_dropout(recipe: Recipe, tokenizer: Tokenizer) -> BpeDropout | None:
+    share = recipe.train.bpe_dropout
+    return BpeDropout(tokenizer, share=share) if share else None
+
+
 def _ordered(
     recipe: Recipe,
     split: Splits,
@@ -142,7 +188,7 @@ def _ordered(
         recipe.fixed_order, split=split, common=common, locate=recipe.path, normalise=tokenizer.normalised
     )
     if orderer.random:
-        return Dataset(corpus, slots=None, order=orderer.fingerprint)
+        return Dataset(corpus, slots=None, orderer=orderer)
 
     def lines() -> Iterator[Line]:
         over_words = orderer.level == "words"
@@ -153,7 +199,7 @@ def _ordered(
                 progress(f"ordering {split}", done, len(corpus))
 
     slots = order_split(orderer, folder=corpus.folder, lines=lines())
-    return Dataset(corpus, slots=slots, order=orderer.fingerprint)
+    return Dataset(corpus, slots=slots, orderer=orderer)
 
 
 def _unsplit_lines(corpus: Corpus) -> Iterator[Line]:

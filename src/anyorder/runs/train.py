@@ -211,7 +211,7 @@ class Training:
         searched = self.finder.refreshed(
             self.progress.searched, step=step, epoch=epoch, begins=number == 0, interrupted=interrupted
         )
-        sums = self.learn(step, epoch, self.batches(step, epoch, pairs), pairs)
+        sums = self.learn(step, self.batches(step, epoch, pairs))
         seconds = time.perf_counter() - began
         self.progress = replace(
             self.progress,
@@ -259,16 +259,13 @@ class Training:
         """This process's parts of an update, in the orders that they are learned in."""
         parts = shares(pairs, self.settings.accumulate * self.processes.count)
         mine = parts[self.processes.rank :: self.processes.count]
-        starts = self._starts(epoch, pairs)
-        batches = [self._collated(step, epoch, part, starts) for part in mine if len(part)]
+        batches = [self._collated(step, epoch, part) for part in mine if len(part)]
         # Without a pair: others have some and wait for this process's gradients, which are zero.
-        return batches or [self._collated(step, epoch, pairs[:1], starts, weight=0.0)]
+        return batches or [self._collated(step, epoch, pairs[:1], weight=0.0)]
 
-    def learn(self, step: int, epoch: int, batches: Sequence[Batch], pairs: NDArray[np.int64]) -> Sums:
-        """One update from this process's batches. pairs: those of all processes."""
-        lengths = self.prepared.train.corpus.target.lengths()[pairs]
-        given = sum(len(start.slots) for start in self._starts(epoch, pairs).values())
-        sums = self.optimiser.update(step, batches, steps_in_all=int((lengths + 1).sum()) - given)
+    def learn(self, step: int, batches: Sequence[Batch]) -> Sums:
+        """One update from this process's batches."""
+        sums = self.optimiser.update(step, batches)
         if not sums.finite:
             raise self._diverged(
                 f"step {step}: the loss is not finite (words {sums.word:.3g}, gaps {sums.gap:.3g}, gradient "
@@ -281,27 +278,11 @@ class Training:
         kept = f"the last good checkpoint is {last[-1].folder}" if last else "there is no checkpoint yet"
         return UserError(f"{what}; {kept}; a lower train.lr or train.clip_norm may help")
 
-    def _starts(self, epoch: int, pairs: NDArray[np.int64]) -> dict[int, Start]:
-        """What is given of each target that is not learned from nothing, whichever process has it."""
-        settings = self.recipe.canvas
-        if not settings.share:
-            return {}
-        seed, pieces = self.settings.seed, self.prepared.train.corpus.pieces
-        return {
-            pair: draw_start(
-                pieces[pair].tolist(),
-                settings,
-                generator=np.random.default_rng([seed, epoch, pair, _STARTS]),
-            )
-            for pair in pairs.tolist()
-        }
-
     def _collated(
         self,
         step: int,
         epoch: int,
         pairs: NDArray[np.int64],
-        starts: dict[int, Start],
         *,
         weight: float = 1.0,
     ) -> Batch:
@@ -309,9 +290,18 @@ class Training:
         examples = [data.example(int(pair), seed=seed, epoch=epoch) for pair in pairs]
         batch = collate([replace(example, weight=weight) for example in examples])
         batch = self.finder.reordered(batch.to(self.processes.device), pairs, step=step)
-        if not starts:
+        if not self.recipe.canvas.share:
             return batch
-        return started(batch, [starts[pair] for pair in pairs.tolist()])
+        return started(batch, [self._start(epoch, pair) for pair in pairs.tolist()])
+
+    def _start(self, epoch: int, pair: int) -> Start:
+        """What is given of a target."""
+        seed = self.settings.seed
+        return draw_start(
+            self.prepared.train.pieces(pair, seed=seed, epoch=epoch),
+            self.recipe.canvas,
+            generator=np.random.default_rng([seed, epoch, pair, _STARTS]),
+        )
 
     # --- validation and files, the first process's business ---
 
