@@ -11,7 +11,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from corpora import write_lines
+from corpora import call, learn, recipe_of, write_corpus, write_lines
 
 from anyorder.ground import config
 from anyorder.ground.bpe_dropout import SPELLINGS, BpeDropout
@@ -195,6 +195,23 @@ def test_epochs_differ_and_can_be_had_again_and_dev_is_as_usual(folder: Path) ->
     for pair in range(len(first.dev)):
         example = first.dev.example(pair, seed=1, epoch=0)
         assert example.target.tolist() == first.dev.corpus.target[pair].tolist()
+
+
+def test_orders_that_are_searched_afterwards_are_of_the_usual_pieces(tmp_path: Path) -> None:
+    recipe, run, pieces = write_corpus(tmp_path), tmp_path / "run", ("text.unit=bpe", "text.vocabulary=90")
+    for split in ("train", "dev"):
+        write_lines(tmp_path / f"{split}.source", SOURCES)
+        write_lines(tmp_path / f"{split}.target", TEXT)
+    learn(recipe, run, *pieces, "train.bpe_dropout=0.5", "train.steps=4")
+    answer = call("search-orders", run, "--output", tmp_path / "orders.jsonl")
+    assert answer.returncode == 0, answer.stderr
+    found = [json.loads(line) for line in (tmp_path / "orders.jsonl").read_text().splitlines()]
+    targets = prepare(recipe_of(recipe, run, *pieces)).train.corpus.target
+    assert [len(each["tokens"]) for each in found] == targets.lengths().tolist()
+    for each in found:
+        assert each["orders"]
+        for order in each["orders"]:
+            assert sorted(order["slots"]) == list(range(1, len(each["tokens"]) + 1))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,7 @@ def refresh_orders(
     with processes(recipe.train.device) as these:
         told = progress if these.first else None
         prepared = prepare(recipe, progress=told)
+        data = replace(prepared.train, dropout=None)  # orders are of pieces that stay the same
         model = ordered(build_model(recipe, prepared.shape), purpose="search-orders").to(these.device)
         if output is None:
             _refuse_what_training_would_not_read(recipe, step=step)
@@ -51,7 +53,7 @@ def refresh_orders(
             try:
                 kept = search_all(
                     model,
-                    prepared.train,
+                    data,
                     recipe,
                     these,
                     step=step,
@@ -63,7 +65,7 @@ def refresh_orders(
                 return None
         if these.first and output is not None:
             with published_file(output) as file:
-                file.writelines(_lines(kept, prepared.train, prepared.tokenizer))
+                file.writelines(_lines(kept, data, prepared.tokenizer))
     return kept_folder(recipe.run, step)
 
 
