@@ -208,6 +208,17 @@ class TestSpacy:
         ):
             next(SpacyParser(str(tmp_path), key="--parser").tags([["a", "b"]]))
 
+    def test_a_pipeline_that_was_trained_anew_in_its_folder_is_another(self, tmp_path: Path) -> None:
+        order = Order(name="syn", parser=str(tmp_path))
+        seen = set()
+        for name, content in {"meta.json": "{}", "model": "1", "vocab/strings.json": "[]"}.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            for written in (content, content + " "):
+                (tmp_path / name).write_text(written)
+                seen.add(prepare_order(order, split="train").fingerprint)
+        assert len(seen) == 6
+        assert prepare_order(order, split="train").fingerprint in seen
+
     def test_absent_spacy_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "spacy", None)
         with pytest.raises(UserError, match=r"needs spaCy: pip install 'anyorder\[syntax\]'$"):

@@ -7,6 +7,7 @@ children, and so on. Parts of speech are the universal ones (UPOS): NOUN, VERB, 
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -59,11 +60,11 @@ class SpacyParser:
 
     @property
     def version(self) -> str:
-        """The installed pipeline's version; empty for one that is a folder."""
+        """The installed pipeline's; of one that is a folder, what its files hold; empty: there is none."""
         try:
             return importlib.metadata.version(self.name)
         except importlib.metadata.PackageNotFoundError:
-            return ""
+            return _content_digest(Path(self.name))
 
     def heads(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[int]]:
         """Heads of sentences that are split into words already; parsed in batches, read ahead."""
@@ -99,6 +100,17 @@ class SpacyParser:
                 f"{self._given}: no such spaCy pipeline is installed; "
                 f"try `python -m spacy download {self.name}`"
             ) from None
+
+
+def _content_digest(folder: Path) -> str:
+    """A name for all files of a folder; empty where there is none."""
+    digest = hashlib.sha256()
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        with path.open("rb") as content:
+            digest.update(f"{path.relative_to(folder)} ".encode())
+            digest.update(hashlib.file_digest(content, "sha256").digest())
+    return digest.hexdigest() if files else ""
 
 
 @dataclass(frozen=True)
