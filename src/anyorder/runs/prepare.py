@@ -141,9 +141,7 @@ def prepare(recipe: Recipe, *, progress: Progress | None = None) -> Prepared:
         train=replace(
             _ordered(recipe, "train", train, tokenizer, train.common_words, progress),
             hiding=_hiding(recipe, train, tokenizer),
-            dropout=BpeDropout(tokenizer, share=recipe.train.bpe_dropout)
-            if recipe.train.bpe_dropout
-            else None,
+            dropout=_bpe_dropout(recipe, tokenizer),
         ),
         dev=_ordered(recipe, "dev", dev, tokenizer, train.common_words, progress),
     )
