@@ -181,9 +181,6 @@ class _Share:
                 pairs_done += sum(map(len, plan[first : first + count]))
                 if progress is not None:
                     progress(pairs_done, len(self.data))
-        for array in (self.kept.values, self.kept.log_probs):
-            assert isinstance(array, np.memmap)
-            array.flush()
 
     def _search_batch(self, number: int, pairs: NDArray[np.int64]) -> None:
         seed = self.recipe.train.seed
@@ -194,6 +191,10 @@ class _Share:
             best = self.known.of(pairs, device=batch.order.device).slots[:, :1]
             batch = batch.reordered(best, torch.ones_like(batch.weights)[:, None])
         self.kept.put(pairs, search_batch(self.model, batch, self.search_settings))
+        # On disk before they are called done: what a power failure leaves is used again.
+        for array in (self.kept.values, self.kept.log_probs):
+            assert isinstance(array, np.memmap)
+            array.flush()
         self.done[number] = 1
 
 
