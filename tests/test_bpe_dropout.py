@@ -117,6 +117,20 @@ def test_a_word_of_both_sides_is_cut_alike_and_others_are_not_cut_together(token
     assert len(numbers) > 4
 
 
+def test_words_of_a_pair_are_cut_as_if_each_had_its_own_chance(tokenizer: Tokenizer) -> None:
+    dropout = BpeDropout(tokenizer, share=0.5)
+    words = [tuple(tokenizer.encode(word, "source").ids) for word in ("lowest", "slower")]
+    draws = range(0, 2**31, 2**31 // 5000)
+    both = Counter(tuple(dropout._spelling(word, draw) for word in words) for draw in draws)
+    one, other = (Counter(dropout._spelling(word, draw) for draw in draws) for word in words)
+    apart = sum(
+        abs(both[first, second] / len(draws) - one[first] * other[second] / len(draws) ** 2)
+        for first, second in product(one, other)
+    )
+    assert len(one) > 4 < len(other)
+    assert apart < 0.15  # twice the total variation from independence; by chance about 0.1
+
+
 def test_what_has_an_unknown_letter_stays_as_it_is(tokenizer: Tokenizer) -> None:
     usual = tokenizer.encode("xyzzylow tower", "target")
     assert UNK in usual.ids

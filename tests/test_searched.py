@@ -82,6 +82,13 @@ def test_all_orders_of_a_batch_are_learned_by_weight() -> None:
     assert batch_loss(model, together).objective.item() == pytest.approx(expected, abs=1e-5)
 
 
+def test_orders_of_a_target_count_as_one() -> None:
+    batch = collate(random_examples(lengths=[4, 2, 7], seed=2))
+    orders = search_batch(tiny_model(), batch, Search(beam=3))
+    for settings in (Search(learn_from="all"), Search(learn_from="all", weights="uniform"), Search()):
+        assert learn_from(batch, orders, settings).steps == pytest.approx(5 + 3 + 8, abs=1e-4)
+
+
 def test_one_order_is_drawn_by_weight() -> None:
     batch = collate(random_examples(lengths=[3], seed=1))
     slots = torch.tensor([[[1, 2, 3], [3, 2, 1]]])

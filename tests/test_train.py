@@ -334,6 +334,22 @@ def test_a_learning_rate_too_high_stops_before_a_checkpoint_is_spoiled(corpus: P
     assert not (run / "model.safetensors").exists()
 
 
+@pytest.mark.parametrize("learn_from", ["one", "all"])
+def test_a_search_by_a_model_that_has_diverged_is_told_as_such(
+    corpus: Path, tmp_path: Path, learn_from: str
+) -> None:
+    search = (
+        "order.name=sao",
+        "search.bootstrap_steps=0",
+        "search.refresh=0",
+        f"search.learn_from={learn_from}",
+    )
+    with pytest.raises(
+        UserError, match=r"^step \d+: the loss is not finite .*; there is no checkpoint yet; "
+    ):
+        learn(corpus, tmp_path / "run", *search, "train.lr=1e30", "train.warmup=0", "train.validate_every=12")
+
+
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
     """A run on pictures that has a checkpoint; some of its pictures can be spoilt afterwards."""

@@ -20,7 +20,8 @@ from anyorder.ground.tokens import UNK, Tokenizer
 Ids = NDArray[np.int32]
 Pieces = tuple[int, ...]  # ids of one word
 
-SPELLINGS = 32  # that a word is seen in at the most: each is made once and then remembered
+BITS = 5
+SPELLINGS = 2**BITS  # that a word is seen in at the most: each is made once and then remembered
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,14 @@ class BpeDropout:
         known = self._words.get(word)
         if known is None:
             known = self._words[word] = _Spellings.of(self.tokenizer.spelled(word))
-        number = (draw + known.offset) % SPELLINGS
-        if number not in known.made:
-            known.made[number] = self._merged(word, Random(f"{number} {known.text}"))
-        return known.made[number]
+        number = _mixed(draw, known.digest)
+        spelling = known.made[number]
+        if spelling is None:
+            spelling = self._merged(word, Random(f"{number} {known.text}"))
+            # Most are alike, and there are many words: each is kept once.
+            spelling = next((made for made in known.made if made == spelling), spelling)
+            known.made[number] = spelling
+        return spelling
 
     def _merged(self, word: Pieces, random: Random) -> Pieces:
         """From letters on: of the merges that chance has left, the one that was learned first is made."""
@@ -93,12 +98,21 @@ class _Spellings:
     """A word and what it has been cut into so far, by number."""
 
     text: str
-    offset: int  # so that words of a pair, which share a draw, don't all have the same number
-    made: dict[int, Pieces]
+    digest: int
+    made: list[Pieces | None]
 
     @classmethod
     def of(cls, text: str) -> _Spellings:
-        return cls(text=text, offset=zlib.crc32(text.encode()), made={})
+        return cls(text=text, digest=zlib.crc32(text.encode()), made=[None] * SPELLINGS)
+
+
+def _mixed(draw: int, digest: int) -> int:
+    """The number of a word's spelling: as if drawn for each word by itself, though a pair has one draw.
+
+    The upper bits of a product depend on all bits of both (Fibonacci hashing); their sum would leave the
+    numbers of two words as far apart in each pair.
+    """
+    return (((draw ^ digest) * 0x9E3779B1) & 0xFFFFFFFF) >> (32 - BITS)
 
 
 def _words(ids: NDArray[np.generic], ends: Iterable[int]) -> Iterator[Pieces]:

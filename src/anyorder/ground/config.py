@@ -324,7 +324,7 @@ class Train(Section):
         ge=0,
         lt=1,
         description="share of the merges that are left out when words of training pairs are cut into pieces, "
-        "other ones each epoch (unit = bpe); batch_tokens does not count the pieces more",
+        "other ones each epoch (unit = bpe); batch_tokens counts the usual pieces",
     )
     seed: int = Field(1, ge=0, le=2**31 - 1, description="of weights, batches, dropout and random orders")
     precision: Literal["fp32", "bf16", "fp16"] = Field(

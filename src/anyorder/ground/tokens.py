@@ -188,7 +188,7 @@ class Tokenizer:
     @cached_property
     def merges(self) -> dict[tuple[int, int], int]:
         """What two neighbouring pieces become, by their ids, in the order learned."""
-        ids = self._backend.get_vocab()
+        ids = self._ids
         return {(ids[left], ids[right]): ids[left + right] for left, right in _merges(self._backend)}
 
     @cached_property

@@ -9,6 +9,7 @@ was stopped. Several processes share the work through the folder.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -216,6 +217,8 @@ def _make_room(folder: Path, data: Dataset, recipe: config.Recipe, *, batches: i
             # All bytes are written now: a disk that fills up under mapped memory kills the process.
             with (folder / name).open("wb") as file:
                 write_array(file, values)
+                file.flush()
+                os.fsync(file.fileno())  # before there is a description, by which a search goes on
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise UserError(f"{folder}: can't be written: {error.strerror}") from None

@@ -82,8 +82,9 @@ class Optimiser:
         self._adam.zero_grad(set_to_none=True)
         # Only several processes need them on their devices, of which not every one has double precision.
         device = self.processes.device if self.processes.count > 1 else None
-        learned = torch.tensor(sum(part.steps for part in parts), device=device)
-        steps_in_all = round(self.processes.total(learned).item())
+        steps = self.processes.total(torch.tensor(sum(part.steps for part in parts), device=device)).item()
+        # Weights of orders add up to one but for rounding, or to nothing at all where a model has diverged.
+        steps_in_all = round(steps) if math.isfinite(steps) else steps
         sums = torch.zeros(4, dtype=torch.float64, device=device)
         for number, part in enumerate(parts, start=1):
             with self._together(last=number == len(parts)), self._precision():

@@ -77,7 +77,8 @@ def learn_from(
     weights = order_weights(orders.log_probs, settings)
     if settings.learn_from == "all":
         return batch.reordered(orders.slots, weights)
-    drawn = torch.multinomial(weights.cpu(), 1, generator=generator).to(weights.device)  # (S, 1)
+    chances = weights.cpu().nan_to_num(1.0)  # a model that has diverged weighs nothing; its loss tells so
+    drawn = torch.multinomial(chances, 1, generator=generator).to(weights.device)  # (S, 1)
     slots = orders.slots.gather(1, drawn[..., None].expand(-1, -1, orders.slots.shape[2]))
     return batch.reordered(slots, torch.ones_like(drawn, dtype=weights.dtype))
 
