@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from anyorder.runs.kept_orders import KeptOrders, SearchStopped, kept_folder, se
 from anyorder.runs.prepare import prepare
 from anyorder.runs.processes import Processes
 from anyorder.runs.run_folder import recipe_of_run
+from anyorder.runs.search_summary import summarise
 from anyorder.runs.searched import annealed, learn_from, order_weights, search_batch, searching
 from anyorder.search.adaptive import Orders
 from anyorder.search.beam import DEAD
@@ -164,7 +165,69 @@ def test_only_the_newest_orders_are_kept(tmp_path: Path) -> None:
     assert [folder.name for folder in (tmp_path / "run" / "orders").iterdir()] == [
         f"step-{progress['searched']['step']}"
     ]
-    assert all("loss" in line or "dev_loss" in line for line in metrics(tmp_path / "run"))
+    kinds = ("loss", "dev_loss", "searched_targets")
+    assert all(any(kind in line for kind in kinds) for line in metrics(tmp_path / "run"))
+
+
+def test_each_search_is_logged_once(tmp_path: Path) -> None:
+    """Also where a training is stopped between a search and the checkpoint after it."""
+    options = [*ADAPTIVE, "train.validate_every=3"]
+    watched = learn(learned().recipe, tmp_path / "whole", *options)
+    learn(learned().recipe, tmp_path / "cut", *options, "train.steps=9")
+    learn(learned().recipe, tmp_path / "cut", *options, resume=True)
+    whole, cut = (
+        [line for line in metrics(tmp_path / run) if "searched_targets" in line] for run in ("whole", "cut")
+    )
+    assert whole == cut
+    assert whole[0]["step"] == 5, "the first one comes after the bootstrap"
+    assert len(whole) > 1
+    assert len({line["step"] for line in whole}) == len(whole)
+    assert len([note for note in watched.notes if "targets searched" in note]) == len(whole)
+
+
+def test_a_search_is_summarised_by_what_it_kept(tmp_path: Path) -> None:
+    recipe = recipe_of(learned().recipe, tmp_path / "run", "order.name=sao", "search.beam=2")
+    data = prepare(recipe).train
+    lengths = data.corpus.target.lengths()
+    tokens, pairs = int(lengths.sum()), len(data)
+    assert data.slots is not None
+    kept = KeptOrders(
+        values=np.zeros(2 * tokens, dtype=np.int16),
+        log_probs=np.tile(np.array([-1.0, -3.0], dtype=np.float32), (pairs, 1)),
+        offsets=data.corpus.target.offsets,
+    )
+    slots = torch.zeros(pairs, 2, int(lengths.max()), dtype=torch.int64)
+    for pair, length in enumerate(lengths):
+        forward = torch.arange(1, length + 1)
+        both = [forward, forward.flip(0)] if pair % 3 else [forward.flip(0), forward]
+        slots[pair, :, :length] = torch.stack(both)
+    several = lengths > 1
+    of_two = np.flatnonzero(several)[0]
+    kept.put(np.arange(pairs), Orders(slots, torch.from_numpy(kept.log_probs)))
+    kept.log_probs[of_two] = [-1.0, DEAD]
+
+    summary = summarise(kept, data, recipe.search)
+    assert summary.targets == several.sum()
+    assert summary.in_bootstrap_order == (several & (np.arange(pairs) % 3 > 0)).sum()
+    assert summary.margin == pytest.approx(2.0)
+    assert summary.others == pytest.approx((several.sum() - 1) / (1 + math.exp(2)))
+    certain = summarise(kept, data, recipe.search.model_copy(update={"weights": "best"}))
+    assert certain.others == 0
+    assert summarise(kept, data, recipe.search.model_copy(update={"max_length": 1})).targets == 0
+    assert summarise(kept, replace(data, slots=None), recipe.search).in_bootstrap_order is None
+
+
+def test_who_finds_only_the_bootstrap_order_learns_what_that_order_teaches(tmp_path: Path) -> None:
+    """Byte for byte, which is what the log's counts are for."""
+    common = ["model.dropout=0", "train.steps=70", "train.validate_every=70", "train.lr=0.01"]
+    search = ["order.name=sao", "search.bootstrap_steps=60", "search.beam=2", "search.dropout=0"]
+    search += ["search.weights=best"]
+    learn(learned().recipe, tmp_path / "sao", *common, *search)
+    learn(learned().recipe, tmp_path / "l2r", *common)
+    (found,) = [line for line in metrics(tmp_path / "sao") if "searched_targets" in line]
+    assert found["searched_in_bootstrap_order"] == found["searched_targets"] > 0
+    assert found["searched_others"] == 0
+    assert last_weights(tmp_path / "sao") == last_weights(tmp_path / "l2r")
 
 
 def test_a_bootstrap_that_is_no_order_is_refused(tmp_path: Path) -> None:

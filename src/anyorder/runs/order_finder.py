@@ -18,6 +18,7 @@ from anyorder.runs.kept_orders import KeptOrders, is_kept, search_all
 from anyorder.runs.optimise import mixed_seed
 from anyorder.runs.prepare import Dataset
 from anyorder.runs.processes import Processes
+from anyorder.runs.search_summary import SearchSummary, summarise
 from anyorder.runs.searched import annealed, learn_from, search_batch, searching
 from anyorder.search.families import Model, ordered
 
@@ -95,6 +96,12 @@ class OrderFinder:
                 orders = search_batch(model, batch, search)
         chance = torch.Generator().manual_seed(mixed_seed(seed, step, first))
         return learn_from(batch, orders, search, generator=chance)
+
+    def summary(self, *, step: int) -> SearchSummary | None:
+        """What the search for this update came to; None: it made none for all pairs."""
+        return (
+            None if self.kept is None else summarise(self.kept, self.data, annealed(self.search, step=step))
+        )
 
     def too_long(self) -> int:
         """How many targets are too long to search, and keep the bootstrap order."""

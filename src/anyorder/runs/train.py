@@ -179,6 +179,7 @@ class Training:
         log = MetricsLog(self.recipe.run, from_step=self.progress.step) if self.processes.first else None
         try:
             for epoch, number, pairs in self._plan():
+                last_search = self.progress.searched
                 try:
                     self._advance(epoch, number, pairs, interrupted)
                 except SearchStopped:
@@ -186,6 +187,8 @@ class Training:
                     return False
                 step = self.progress.step
                 at_end = step == self.settings.steps
+                if self.progress.searched != last_search:
+                    self._log_search(log)
                 if step % self.settings.log_every == 0 or at_end:
                     self._log(log)
                 if (step % self.settings.validate_every == 0 or at_end) and self._validate_and_save(log):
@@ -239,6 +242,14 @@ class Training:
             }
             log.write(step, metrics)
             self.listener.trained(step, self.settings.steps, metrics)
+
+    def _log_search(self, log: MetricsLog | None) -> None:
+        """What the orders are like that are learned from this update on."""
+        step = self.progress.searched.step
+        summary = self.finder.summary(step=step) if log is not None else None
+        if log is not None and summary is not None:
+            log.write(step, summary.logged())
+            self.listener.note(f"step {step}: {summary.told(self.recipe.search.bootstrap)}")
 
     def _plan(self) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
         """Epoch, number in the epoch and pairs of each update still to make."""
