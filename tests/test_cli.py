@@ -72,6 +72,11 @@ def test_every_key_of_decoding_is_a_flag_explained_as_in_a_recipe() -> None:
         assert flags[key].help.lower() == f"{field.description}.".lower()
 
 
+def test_help_shows_the_unknown_word(capsys: Capture) -> None:
+    """It is Markdown, which takes a bare <unk> for a tag and leaves it out."""
+    assert "<unk>" in call_here(capsys, "generate", "--help").stdout.decode()
+
+
 def test_help_does_not_wait_for_torch() -> None:
     program = "import sys; from anyorder.cli import app; app(['--help'], standalone_mode=False); "
     program += "sys.exit('torch' in sys.modules)"

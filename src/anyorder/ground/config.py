@@ -117,7 +117,7 @@ class Text(Section):
     target: Side = Side()
     unit: Literal["bpe", "words"] = Field("bpe", description="joint byte-pair pieces, or whole words")
     vocabulary: int = Field(32000, ge=16, description="largest number of entries")
-    min_count: int = Field(1, ge=1, description="rarer words (unit = words) become <unk>")
+    min_count: int = Field(1, ge=1, description="rarer words (unit = words) become `<unk>`")
     bag: bool = Field(False, description="a source is a bag of words: their order is thrown away at once")
 
 
@@ -269,7 +269,7 @@ class Decode(Section):
         description="most tokens relative to the source: max_ratio × source + max_extra; 0: no such limit",
     )
     max_extra: int = Field(10, ge=0, le=100_000, description="tokens on top of max_ratio × source")
-    unknown: bool = Field(True, description="<unk> may be written; false: only words that mean something")
+    unknown: bool = Field(True, description="`<unk>` may be written; false: only words that mean something")
     merge: bool = Field(False, description="add the probabilities of finished hypotheses with the same text")
     merge_partial: bool = Field(False, description="merge unfinished ones too: an approximation")
     temperature: float = Field(1.0, gt=0, description="sampling: below 1 sharper, above 1 flatter")

@@ -173,7 +173,7 @@ def _without_none(annotation: object) -> object:
 def _row(key: str, field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
     shown = "" if field.is_required() or default in (None, {}) else f"`{_toml(default)}`"
-    meaning = (field.description or "").replace("<", "&lt;")  # `<unk>` is no HTML
+    meaning = field.description or ""
     return f"| `{key}` | {shown} | {_allowed(field)} | {meaning} |"
 
 
