@@ -8,7 +8,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-from corpora import PAIRS, assert_one_line_refusal, call_here, full_disk, json_lines, learned
+from corpora import (
+    PAIRS,
+    assert_one_line_refusal,
+    call_here,
+    full_disk,
+    json_lines,
+    learn,
+    learned,
+    metrics,
+)
 from sacrebleu.metrics import BLEU
 
 from anyorder.ground.config import load_recipe
@@ -106,6 +115,23 @@ def test_what_the_files_do_not_tell_is_left_out(run: Path) -> None:
     assert "| train |" not in card
     assert "updates of" not in card
     assert "- these weights: step " in card
+
+
+def test_what_searches_found_is_told(tmp_path: Path) -> None:
+    sao = ["order.name=sao", "search.bootstrap=r2l", "search.bootstrap_steps=4", "search.beam=2"]
+    learn(learned().recipe, tmp_path / "run", *sao, "search.refresh=1", "train.steps=14")
+    logged = [line for line in metrics(tmp_path / "run") if "searched_targets" in line]
+    counts = [
+        f"{line['searched_in_bootstrap_order']} of {line['searched_targets']} before update {line['step']}"
+        for line in logged
+    ]
+    assert len(counts) > 1
+    stay = f"- training targets whose best order is `r2l`: {', '.join(counts)}\n"
+    assert stay in model_card(tmp_path / "run")
+
+
+def test_fixed_orders_have_no_searches_to_tell_of(run: Path) -> None:
+    assert "whose best order" not in model_card(run)
 
 
 def test_a_line_that_a_stopped_training_left_half_written_tells_nothing(run: Path) -> None:

@@ -13,6 +13,7 @@ from torch.utils.tensorboard.writer import SummaryWriter
 from anyorder.ground.errors import UserError
 from anyorder.ground.files import write_file
 from anyorder.runs.optimise import Sums
+from anyorder.runs.search_summary import SearchSummary
 
 
 class MetricsLog:
@@ -55,15 +56,29 @@ class LastUpdate:
 
 def last_update(run: Path) -> LastUpdate | None:
     """What the log tells of the newest update; None: of none."""
-    path = run / "metrics.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    for line in reversed(lines):
-        with suppress(ValueError, KeyError, TypeError):  # half-written, or of a validation
-            entry = json.loads(line)
+    for entry in reversed(_entries(run)):
+        with suppress(ValueError, KeyError, TypeError):  # of a validation or a search
             return LastUpdate(
                 step=int(entry["step"]), epoch=int(entry["epoch"]), seconds=float(entry["seconds"])
             )
     return None
+
+
+def searches(run: Path) -> dict[int, SearchSummary]:
+    """What the log tells of searches for the orders of all training targets, by the updates they were for."""
+    found = [(entry.get("step"), SearchSummary.of_log(entry)) for entry in _entries(run)]
+    return {int(step): summary for step, summary in found if step is not None and summary is not None}
+
+
+def _entries(run: Path) -> list[dict[str, Any]]:
+    """Of the log, but for half-written ones."""
+    path = run / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    entries = []
+    for line in lines:
+        with suppress(ValueError):
+            entries.append(json.loads(line))
+    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 def _step(line: str) -> float:

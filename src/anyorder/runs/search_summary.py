@@ -6,7 +6,9 @@ order, update by update: this tells whether it was so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +19,8 @@ from anyorder.runs.kept_orders import KeptOrders
 from anyorder.runs.prepare import Dataset
 from anyorder.runs.searched import order_weights
 from anyorder.search.beam import DEAD
+
+LOGGED = "searched_"  # what its figures are called by in the log
 
 
 @dataclass(frozen=True)
@@ -30,13 +34,13 @@ class SearchSummary:
 
     def logged(self) -> dict[str, float]:
         """For metrics.jsonl."""
-        known = {
-            "searched_targets": self.targets,
-            "searched_in_bootstrap_order": self.in_bootstrap_order,
-            "searched_margin": self.margin,
-            "searched_others": self.others,
-        }
-        return {name: value for name, value in known.items() if value is not None}
+        return {f"{LOGGED}{name}": value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def of_log(cls, entry: Mapping[str, Any]) -> SearchSummary | None:
+        """From a line of metrics.jsonl; None if it tells of something else."""
+        known: dict[str, Any] = {field.name: entry.get(f"{LOGGED}{field.name}") for field in fields(cls)}
+        return None if known["targets"] is None else cls(**known)
 
     def told(self, bootstrap: str) -> str:
         """For a person."""

@@ -19,9 +19,10 @@ from anyorder.ground.shipped import is_shipped, located
 from anyorder.metrics import DEFAULT, Options, evaluate
 from anyorder.metrics.significance import interval
 from anyorder.runs.checkpoint import CARD_FILE, Trained, load_trained
-from anyorder.runs.metrics_log import LastUpdate, last_update
+from anyorder.runs.metrics_log import LastUpdate, last_update, searches
 from anyorder.runs.results import TUNED_ON, Report, RunResults, evaluated_splits, load_results
 from anyorder.runs.run_folder import sizes_of_run
+from anyorder.runs.search_summary import SearchSummary
 from anyorder.views.template import recipe_toml
 
 OF_ONE_MACHINE = ("run", "data.root", "data.cache")  # keys that nobody else can use
@@ -41,6 +42,7 @@ class _Facts:
     trained: Trained
     sizes: Mapping[Splits, Statistics]
     last: LastUpdate | None
+    searches: Mapping[int, SearchSummary]  # for orders of the training targets, by update
     results: Sequence[RunResults]
 
     @property
@@ -61,6 +63,7 @@ def model_card(run: Path) -> str:
         trained=load_trained(run, device=torch.device("cpu")),
         sizes=sizes_of_run(run),
         last=last_update(run),
+        searches=searches(run),
         results=[load_results(run, split) for split in reversed(evaluated_splits(run))],
     )
     sections = {
@@ -143,11 +146,23 @@ def _training(facts: _Facts) -> list[str]:
         lines.append(f"- these weights: the mean of the checkpoints at steps {steps}")
     elif "step" in scores:
         lines.append(f"- these weights: step {scores['step']:,}, the best on dev by {train.select}")
+    lines += _searched(facts)
     told = {name.removeprefix("dev_"): score for name, score in scores.items() if name.startswith("dev_")}
     numbers = [f"{name.replace('_', ' ')} {score:.4g}" for name, score in told.items() if _is_number(score)]
     if numbers:
         lines.append(f"- dev, while training: {', '.join(numbers)}")
     return [*lines, f"- seed {train.seed}, dropout {facts.recipe.model.dropout:g}, {train.precision}"]
+
+
+def _searched(facts: _Facts) -> list[str]:
+    """How many targets stay in the order that they were taught in first, search by search."""
+    stay = [
+        f"{summary.in_bootstrap_order:,} of {summary.targets:,} before update {step:,}"
+        for step, summary in facts.searches.items()
+        if summary.in_bootstrap_order is not None
+    ]
+    bootstrap = facts.recipe.search.bootstrap
+    return [f"- training targets whose best order is `{bootstrap}`: {', '.join(stay)}"] if stay else []
 
 
 def _is_number(value: object) -> bool:
