@@ -56,7 +56,7 @@ class LastUpdate:
 
 def last_update(run: Path) -> LastUpdate | None:
     """What the log tells of the newest update; None: of none."""
-    for entry in reversed(_entries(run)):
+    for entry in reversed(entries(run)):
         with suppress(ValueError, KeyError, TypeError):  # of a validation or a search
             return LastUpdate(
                 step=int(entry["step"]), epoch=int(entry["epoch"]), seconds=float(entry["seconds"])
@@ -66,19 +66,24 @@ def last_update(run: Path) -> LastUpdate | None:
 
 def searches(run: Path) -> dict[int, SearchSummary]:
     """What the log tells of searches for the orders of all training targets, by the updates they were for."""
-    found = [(entry.get("step"), SearchSummary.of_log(entry)) for entry in _entries(run)]
-    return {int(step): summary for step, summary in found if step is not None and summary is not None}
+    found = [(int(entry["step"]), SearchSummary.of_log(entry)) for entry in entries(run)]
+    return {step: summary for step, summary in found if summary is not None}
 
 
-def _entries(run: Path) -> list[dict[str, Any]]:
-    """Of the log, but for half-written ones."""
+def entries(run: Path) -> list[dict[str, Any]]:
+    """All that is logged, none without a log; a half-written line of a stopped training tells nothing."""
     path = run / "metrics.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    entries = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(f"{path}: can't be read: {error.strerror}") from None
+    found = []
     for line in lines:
         with suppress(ValueError):
-            entries.append(json.loads(line))
-    return [entry for entry in entries if isinstance(entry, dict)]
+            found.append(json.loads(line))
+    return [entry for entry in found if isinstance(entry, dict) and "step" in entry]
 
 
 def _step(line: str) -> float:

@@ -58,12 +58,12 @@ def summarise(kept: KeptOrders, data: Dataset, search: config.Search) -> SearchS
     lengths = data.corpus.target.lengths()
     searched = np.flatnonzero((lengths > 1) & (lengths <= search.max_length))
     log_probs = torch.from_numpy(kept.log_probs[searched]).double()
-    margins = log_probs[:, 0] - log_probs[:, 1] if log_probs.shape[1] > 1 else log_probs.new_zeros(0)
-    margins = margins[log_probs[:, 1] > DEAD] if len(margins) else margins
+    second = log_probs[:, 1:2]  # no column with a beam of one
+    margins = (log_probs[:, :1] - second)[second > DEAD]
     return SearchSummary(
         targets=len(searched),
         in_bootstrap_order=None if data.slots is None else _count_unchanged(kept, data.slots, searched),
-        margin=float(margins.quantile(0.5)) if len(margins) else None,
+        margin=float(np.median(margins.numpy())) if len(margins) else None,
         others=float(order_weights(log_probs, search)[:, 1:].sum()),
     )
 

@@ -246,8 +246,7 @@ class Training:
     def _log_search(self, log: MetricsLog | None) -> None:
         """What the orders are like that are learned from this update on."""
         step = self.progress.searched.step
-        summary = self.finder.summary(step=step) if log is not None else None
-        if log is not None and summary is not None:
+        if log is not None and (summary := self.finder.summary(step=step)) is not None:
             log.write(step, summary.logged())
             self.listener.note(f"step {step}: {summary.told(self.recipe.search.bootstrap)}")
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from anyorder.ground.errors import UserError
 from anyorder.runs.comparison import group_trainings, row_labels
+from anyorder.runs.metrics_log import entries
 from anyorder.runs.results import RunResults
 
 _MOST_POINTS = 200  # of a curve: a picture can't show more
@@ -46,7 +45,7 @@ def training_curves(results: Sequence[RunResults]) -> list[TrainingFigure]:
     """What is known of how the runs learned; a figure that none of them has logged is left out."""
     groups = group_trainings(results)
     labels = row_labels(groups)
-    logs = [[_logged(one.run / "metrics.jsonl") for one in group] for group in groups]
+    logs = [[_logged(one.run) for one in group] for group in groups]
     figures = [
         TrainingFigure(
             title=title,
@@ -60,30 +59,14 @@ def training_curves(results: Sequence[RunResults]) -> list[TrainingFigure]:
     return [figure for figure in figures if any(curve.points for curve in figure.curves)]
 
 
-def _logged(path: Path) -> dict[str, Points]:
-    """Finite figures by name and update; none without the file."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise UserError(f"{path}: can't be read: {error.strerror}") from None
+def _logged(run: Path) -> dict[str, Points]:
+    """Finite figures by name and update."""
     logged: dict[str, Points] = {name: {} for name in _FIGURES}
-    for line in lines:
-        entry = _entry(line)
+    for entry in entries(run):
         for name in _FIGURES & entry.keys():
             if math.isfinite(entry[name]):
                 logged[name][int(entry["step"])] = entry[name]
     return logged
-
-
-def _entry(line: str) -> Mapping[str, float]:
-    """A line of the log; one that a stopped training has left half-written tells nothing."""
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return {}
-    return entry if isinstance(entry, dict) and "step" in entry else {}
 
 
 def _mean(trainings: Sequence[Points]) -> Points:
