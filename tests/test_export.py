@@ -33,6 +33,45 @@ def test_half_the_size_and_next_to_the_same_scores(tmp_path: Path) -> None:
     assert half == pytest.approx(own, rel=1e-2)
 
 
+def test_eight_bits_are_a_quarter_of_the_size_and_off_by_half_a_step_at_most(tmp_path: Path) -> None:
+    run = learned().run
+    for precision in ("fp32", "int8"):
+        export(run, tmp_path / precision, precision=precision)
+    bits = {tensor.dtype for tensor in load_file(tmp_path / "int8" / MODEL_FILE).values()}
+    assert bits == {torch.int8, torch.float16, torch.float32}
+    whole, small = (
+        dict(load_trained(tmp_path / precision, device=torch.device("cpu")).model.named_parameters())
+        for precision in ("fp32", "int8")
+    )
+    assert small.keys() == whole.keys()
+    for name, weight in whole.items():
+        if weight.dim() > 1:
+            step = weight.abs().amax(dim=-1, keepdim=True) / 127
+            assert ((small[name] - weight).abs() <= step * 0.5001).all(), name
+        else:
+            assert torch.equal(small[name], weight.half().float()), name
+    own, copied = (
+        Writer.load(folder).score(["a b c"], ["c b a"])[0].score for folder in (run, tmp_path / "int8")
+    )
+    assert copied == pytest.approx(own, rel=0.1)
+    bytes_of = {name: (tmp_path / name / MODEL_FILE).stat().st_size for name in ("fp32", "int8")}
+    matrices = sum(weight.numel() for weight in whole.values() if weight.dim() > 1)
+    rows = sum(weight.numel() // weight.shape[-1] for weight in whole.values() if weight.dim() > 1)
+    assert bytes_of["int8"] < bytes_of["fp32"] - 3 * matrices + 4 * rows + 100 * len(whole)
+
+
+def test_eight_bits_of_eight_bits_are_the_same(tmp_path: Path) -> None:
+    export(learned().run, tmp_path / "once", precision="int8")
+    export(tmp_path / "once", tmp_path / "twice", precision="int8")
+    once, twice = (load_file(tmp_path / name / MODEL_FILE) for name in ("once", "twice"))
+    assert once.keys() == twice.keys()
+    for name, tensor in once.items():
+        if tensor.dtype == torch.int8:
+            assert torch.equal(tensor, twice[name]), name
+        else:
+            torch.testing.assert_close(tensor, twice[name])
+
+
 def test_paths_of_the_machine_stay_there(tmp_path: Path) -> None:
     run = learned().run
     export(run, tmp_path / "given", precision="fp16")
@@ -69,6 +108,10 @@ def test_no_model_is_overwritten_and_no_weight_becomes_infinite(tmp_path: Path) 
     weights = load_file(given / MODEL_FILE)
     weights["word_head.project.weight"][0, 0] = 1e6
     save_file(weights, given / MODEL_FILE)
-    with pytest.raises(UserError, match=r"word_head.project.weight has weights too large"):
+    with pytest.raises(UserError, match=r"^--precision fp16: word_head.project.weight has weights too large"):
         export(given, tmp_path / "half", precision="fp16")
+    weights["word_head.project.weight"][0, 0] = float("inf")
+    save_file(weights, given / MODEL_FILE)
+    with pytest.raises(UserError, match=r"^--precision int8: word_head.project.weight has weights too large"):
+        export(given, tmp_path / "half", precision="int8")
     assert not (tmp_path / "half").exists()

@@ -49,9 +49,14 @@ def _multiplied(states: Tensor, packed: Any) -> Tensor:  # noqa: ANN401
     return product
 
 
+def row_scales(weight: Tensor) -> Tensor:
+    """What the integers of each row are to be multiplied with; weight: (..., in), returns (..., 1)."""
+    return (weight.abs().amax(dim=-1, keepdim=True) / LARGEST).clamp(min=torch.finfo(weight.dtype).tiny)
+
+
 def _packed(weight: Tensor) -> Any:  # noqa: ANN401
     """As the kernel reads it; weight: (out, in)."""
-    scale = (weight.abs().amax(dim=1) / LARGEST).clamp(min=torch.finfo(weight.dtype).tiny)
+    scale = row_scales(weight).squeeze(1)
     with warnings.catch_warnings():  # that torch moves such tensors to another package
         warnings.simplefilter("ignore")
         integers = torch.quantize_per_channel(

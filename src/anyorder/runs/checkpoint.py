@@ -30,6 +30,7 @@ from anyorder.ground.tokens import FILE_NAME as TOKENIZER_FILE
 from anyorder.ground.tokens import Tokenizer
 from anyorder.ground.version import __version__
 from anyorder.network.encoder_decoder import Shape
+from anyorder.runs.compact import unpacked
 from anyorder.search.families import Model, build_model
 
 FORMAT = 1  # of config.json and progress.json
@@ -92,7 +93,7 @@ def load_trained(folder: Path, *, device: torch.device) -> Trained:
     recipe, shape = configuration.recipe, configuration.shape
     tokenizer = Tokenizer.load(folder, recipe.text, shape.target_vocabulary)
     model = build_model(recipe, shape)
-    load_weights(model, read_tensors(folder / MODEL_FILE), origin=folder / MODEL_FILE)
+    load_weights(model, unpacked(read_tensors(folder / MODEL_FILE)), origin=folder / MODEL_FILE)
     return Trained(
         model=model.to(device).eval(),
         tokenizer=tokenizer,
