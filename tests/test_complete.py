@@ -23,7 +23,8 @@ from anyorder.network.model import Indigo
 from anyorder.runs.canvas_text import CanvasText, CompiledCanvas
 from anyorder.runs.checkpoint import Trained
 from anyorder.runs.filling import filled
-from anyorder.runs.generate import Completion, Writer
+from anyorder.runs.generate import Writer
+from anyorder.runs.outputs import Completion
 from anyorder.search.beam import Hypothesis
 
 GERMAN = [

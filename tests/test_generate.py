@@ -34,7 +34,8 @@ from corpora import (
 import anyorder
 from anyorder.ground.config import Order
 from anyorder.ground.errors import UserError
-from anyorder.runs.generate import Output, Writer
+from anyorder.runs.generate import Writer
+from anyorder.runs.outputs import Output
 from anyorder.views.svg import svg
 
 LINES = [*sentences(7, seed=3), "", "a word nobody knows", "   "]

@@ -16,7 +16,8 @@ import pytest
 
 from anyorder.data.orders import Line, prepare_order
 from anyorder.ground.config import Order, Recipe
-from anyorder.runs.generate import Output, Writer
+from anyorder.runs.generate import Writer
+from anyorder.runs.outputs import Output
 from anyorder.runs.train import train
 
 SOURCE_WORDS = [consonant + vowel for consonant in "bdfgkl" for vowel in "aeiou"]

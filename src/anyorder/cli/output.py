@@ -17,7 +17,7 @@ from anyorder.ground.errors import UserError
 
 if TYPE_CHECKING:
     from anyorder.ground.replay import Step
-    from anyorder.runs.generate import Output
+    from anyorder.runs.outputs import Output
 
 # No markup: paths and words may have brackets.
 results = Console(highlight=False, markup=False, soft_wrap=False)

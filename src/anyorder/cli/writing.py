@@ -31,7 +31,8 @@ from anyorder.ground.kept_memory import settle
 
 if TYPE_CHECKING:
     from anyorder.ground.replay import Step
-    from anyorder.runs.generate import Output, Source, Writer
+    from anyorder.runs.generate import Source, Writer
+    from anyorder.runs.outputs import Output
     from anyorder.search.scoring import Marginal, Score
 
 RUN = Annotated[str, typer.Argument(help="Folder of a trained model.", show_default=False)]
@@ -64,6 +65,8 @@ def generate(
     unknown: Annotated[bool | None, decode_option("unknown")] = None,
     merge: Annotated[bool | None, decode_option("merge")] = None,
     merge_partial: Annotated[bool | None, decode_option("merge_partial")] = None,
+    reverse: Annotated[Path | None, decode_option("reverse")] = None,
+    reverse_weight: Annotated[float | None, decode_option("reverse_weight")] = None,
     temperature: Annotated[float | None, decode_option("temperature")] = None,
     top_k: Annotated[int | None, decode_option("top_k")] = None,
     top_p: Annotated[float | None, decode_option("top_p")] = None,
@@ -103,6 +106,8 @@ def generate(
         unknown=unknown,
         merge=merge,
         merge_partial=merge_partial,
+        reverse=reverse,
+        reverse_weight=reverse_weight,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,

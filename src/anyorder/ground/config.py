@@ -276,6 +276,14 @@ class Decode(Section):
     top_k: int = Field(0, ge=0, description="sampling: only the k best words; 0 is all")
     top_p: float = Field(1.0, gt=0, le=1, description="sampling: only the best words that make up p")
     seed: int = Field(1, ge=0, le=2**31 - 1, description="sampling")
+    reverse: Path | None = Field(
+        None,
+        description="run that writes sources from targets: of what the beam found, that is best from which "
+        "it would write the source, too; not used by validations",
+    )
+    reverse_weight: float = Field(
+        0.5, ge=0, le=100, description="score + reverse_weight × that run's score of the source"
+    )
     parallel: bool = Field(
         False, description="Insertion Transformer: a word into every gap that is not full, all at once"
     )
@@ -289,7 +297,21 @@ class Decode(Section):
             raise ValueError(f"n_best ({self.n_best}) must not exceed beam ({self.beam})")
         if self.search == "sample" and self.merge_partial:
             raise ValueError('merge_partial is for beams: search = "sample" draws each output by itself')
+        if self.reverse is not None and self.search == "sample":
+            raise ValueError('reverse is for beams: search = "sample" draws each output by itself')
+        if self.reverse is not None and self.beam == 1:
+            raise ValueError("reverse picks from the hypotheses of a beam: beam must be 2 or more")
         return self
+
+    @field_validator("reverse")
+    @classmethod
+    def _reverse_may_be_at_home(cls, value: Path | None) -> Path | None:
+        return None if value is None else _from_home(value)
+
+    @property
+    def to_choose_from(self) -> Decode:
+        """What to search for before a reverse model picks: all that the beam finds."""
+        return self if self.reverse is None else self.model_copy(update={"n_best": self.beam})
 
 
 class Train(Section):
@@ -363,7 +385,7 @@ class Train(Section):
 
 # Keys of [decode] by the kind of model that they are for; the other kinds must leave them as they are.
 BY_INSERTION_TRANSFORMERS = ("parallel", "eos_penalty")
-BY_BEAMS_AND_SAMPLES = ("search", "n_best", "beam", "unknown", "merge", "merge_partial")
+BY_BEAMS_AND_SAMPLES = ("search", "n_best", "beam", "unknown", "merge", "merge_partial", "reverse")
 
 
 class Recipe(Section):
@@ -478,7 +500,7 @@ class Recipe(Section):
             given, must_be = getattr(decode, key), getattr(usual, key)
             if given != must_be:
                 return (
-                    f"decode.{key} = {json.dumps(given)}: must be {json.dumps(must_be)} "
+                    f"decode.{key} = {json.dumps(given, default=str)}: must be {json.dumps(must_be)} "
                     f'for model.kind = "{kind}", which has no use for it'
                 )
         if decode.parallel and self.insertion.termination != "gap":

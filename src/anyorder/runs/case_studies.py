@@ -10,7 +10,8 @@ from itertools import combinations
 from anyorder.ground.errors import UserError
 from anyorder.runs.comparison import group_trainings, row_labels
 from anyorder.runs.evaluate import Evaluator, Listener, SplitText
-from anyorder.runs.generate import Output, Writer
+from anyorder.runs.generate import Writer
+from anyorder.runs.outputs import Output
 from anyorder.runs.results import RunResults
 
 Lines = Sequence[int]  # of the results, counted from 1

@@ -27,7 +27,7 @@ from anyorder.data.seen import seen_in_training
 from anyorder.ground.config import Recipe, Splits, recipe_with
 from anyorder.ground.errors import UserError
 from anyorder.ground.files import make_folder
-from anyorder.ground.shipped import refuse_results
+from anyorder.ground.shipped import located, refuse_results
 from anyorder.ground.tokens import SPECIALS, UNK
 from anyorder.metrics import DEFAULT, METRICS, Options, Result
 from anyorder.metrics import evaluate as score
@@ -127,7 +127,7 @@ class Evaluator:
             run=run,
             writer=writer,
             recipe=_changed(writer.trained.recipe, overrides),
-            model=content_digest(File(run / MODEL_FILE)),
+            model=_weights_of(run),
             listener=listener,
             first_lines=first_lines,
         )
@@ -221,7 +221,13 @@ class Evaluator:
         settings = self.recipe.decode.model_copy(
             update={"n_best": 1, "beam": beam or self.recipe.decode.beam}
         )
-        work = Work(model=self.model, sources=text.key, lines=len(text.sources), decode=settings)
+        work = Work(
+            model=self.model,
+            sources=text.key,
+            lines=len(text.sources),
+            decode=settings,
+            reverse=None if settings.reverse is None else _weights_of(settings.reverse),
+        )
         path = decoded_file(self.run, name=text.name, beam=settings.beam)
         kept = load_decoded(path, work)
         if kept is not None:
@@ -340,6 +346,11 @@ class Evaluator:
             return None
         scores = {name: result.score_of(unseen) for name, result in scored.items()} if unseen.any() else {}
         return Unseen(lines=int(unseen.sum()), scores=scores)
+
+
+def _weights_of(run: Path) -> str:
+    """A digest of the weights."""
+    return content_digest(File(located(run) / MODEL_FILE))
 
 
 def _writable(corpus: Corpus, sources: Sequence[PairsOfSource]) -> float:

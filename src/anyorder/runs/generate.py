@@ -19,15 +19,15 @@ from anyorder.data.own_order import checked_slots
 from anyorder.ground import config
 from anyorder.ground.errors import UserError
 from anyorder.ground.paired import PairEncoder, SourceTokens
-from anyorder.ground.replay import Step, steps
 from anyorder.ground.tokens import Tokenizer
 from anyorder.network.left_to_right import LeftToRight
 from anyorder.network.packed import PRECISIONS, pack
 from anyorder.runs.canvas_text import CanvasText, CompiledCanvas, canvas_text
 from anyorder.runs.checkpoint import Trained, load_trained
 from anyorder.runs.completion import check_completes, complete_all
-from anyorder.runs.filling import Fill, filled
+from anyorder.runs.filling import filled
 from anyorder.runs.image_features import EXTRACTOR, Extractor
+from anyorder.runs.outputs import Completion, Output, Written, ranked_both_ways
 from anyorder.runs.processes import pick_device
 from anyorder.search.beam import Hypothesis
 from anyorder.search.constraints import NOBODYS
@@ -45,27 +45,6 @@ SHOWN = 40  # characters of a wrong value, in messages
 
 
 @dataclass(frozen=True)
-class Output:
-    """One way that a model would write the answer to a source."""
-
-    text: str
-    score: float  # what ranks: log p, of all merged orders, by length
-    log_prob: float  # of this text in this order
-    finished: bool  # False: cut off at the longest length allowed
-    tokens: tuple[str, ...]  # in the order written
-    slots: tuple[int, ...]  # where each stands in the end, counted from 1
-    word_scores: tuple[float, ...]  # log p, that of `<eod>` last
-    gap_scores: tuple[float, ...]
-    iterations: int  # that wrote something; fewer than tokens only where several are written at once
-
-    @property
-    def steps(self) -> list[Step]:
-        """How it was written."""
-        both = zip(self.word_scores, self.gap_scores, strict=False)  # the end is no insertion
-        return steps(self.tokens, self.slots, [word + gap for word, gap in both][: len(self.tokens)])
-
-
-@dataclass(frozen=True)
 class _Encoded:
     """A source as the model reads it."""
 
@@ -78,14 +57,6 @@ class _Encoded:
         return () if self.text is None else self.text.own
 
 
-@dataclass(frozen=True)
-class Completion(Output):
-    """One way that a model would write around what is given."""
-
-    fills: tuple[Fill, ...]  # what was written between given words, in reading order
-    given: int  # how many of the tokens were given or required
-
-
 class Writer:
     """A trained model with its text rules."""
 
@@ -93,6 +64,7 @@ class Writer:
         self.trained = trained
         self.device = device
         self._encoder = PairEncoder(trained.tokenizer, copying=trained.recipe.model.copying)
+        self._reverses: dict[Path, Writer] = {}
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None, precision: str = PRECISIONS[0]) -> Writer:
@@ -158,7 +130,20 @@ class Writer:
         misfit = self.trained.recipe.misfit(settings)
         if misfit is not None:
             raise UserError(misfit)
+        if settings.reverse is not None:
+            self.reverse(settings.reverse)  # whatever is wrong with it should be known before the work
         return settings
+
+    def reverse(self, folder: Path) -> Writer:
+        """A model that writes this one's sources from its targets, loaded once."""
+        recipe = self.trained.recipe
+        if recipe.sourceless or self.trained.model.shape.features:
+            raise UserError(f"decode.reverse = {str(folder)!r}: is for models that read text; this is none")
+        if folder not in self._reverses:
+            loaded = Writer.load(folder, device=str(self.device))
+            ordered(loaded.trained.model, purpose="rank answers")
+            self._reverses[folder] = loaded
+        return self._reverses[folder]
 
     def answer(
         self, sources: Sequence[Source], *, settings: config.Decode, first_line: int = 0
@@ -170,14 +155,46 @@ class Writer:
             return decode_all(
                 self.trained.model,
                 [encoded[line].vectors for line in lines],
-                settings=settings,
+                settings=settings.to_choose_from,
                 device=self.device,
                 lines=[first_line + line for line in lines],
             )
 
-        return [
+        outputs = [
             [self._output(hypothesis, source.own) for hypothesis in hypotheses]
             for source, hypotheses in zip(encoded, self._where_read(encoded, decode), strict=True)
+        ]
+        return self._ranked(sources, outputs, settings=settings)
+
+    def _ranked(
+        self, sources: Sequence[Source], outputs: list[list[Written]], *, settings: config.Decode
+    ) -> list[list[Written]]:
+        """The best outputs of each source, by the reverse model too if there is one."""
+        if settings.reverse is None:
+            return outputs
+        reverse = self.reverse(settings.reverse)
+        places = [
+            (line, place)
+            for line, written in enumerate(outputs)
+            for place, output in enumerate(written)
+            if output.text.strip()
+        ]
+        scored = reverse.score(
+            [outputs[line][place].text for line, place in places],
+            [_text(sources[line]) for line, _ in places],
+            order="own",
+        )
+        back = {
+            place: one.score / (len(one.slots) + 1) ** settings.length_penalty
+            for place, one in zip(places, scored, strict=True)
+        }  # a step is a token or the end
+        return [
+            ranked_both_ways(
+                written,
+                [back.get((line, place)) for place in range(len(written))],
+                weight=settings.reverse_weight,
+            )[: settings.n_best]
+            for line, written in enumerate(outputs)
         ]
 
     def complete(
@@ -216,7 +233,8 @@ class Writer:
         outputs: list[list[Completion]] = []
         for first in range(0, len(sources), MANY):
             chosen = slice(first, first + MANY)
-            outputs += self._completed(encoded[chosen], compiled[chosen], settings=settings, first_line=first)
+            found = self._completed(encoded[chosen], compiled[chosen], settings=settings, first_line=first)
+            outputs += self._ranked(sources[chosen], found, settings=settings)
         return outputs
 
     def _completed(
@@ -232,7 +250,7 @@ class Writer:
                 self.trained,
                 [sources[line].vectors for line in lines],
                 [canvases[line] for line in lines],
-                settings=settings,
+                settings=settings.to_choose_from,
                 device=self.device,
                 lines=[first_line + line for line in lines],
             )
@@ -298,6 +316,8 @@ class Writer:
     ) -> list[Score] | list[Marginal]:
         """log p of each target: in the given order, in the best one found ("sao") or in any ("marginal").
 
+        order: also "own", the one that the model was trained in; left to right if it was random, or isn't
+        known here.
         beam: orders to find for "sao" and "marginal", which adds them up, and the run's own with them.
         samples: orders to draw for "marginal", to estimate what all the others add. seed: for what is drawn.
         Targets may be of any length.
@@ -309,6 +329,15 @@ class Writer:
         name = order.name if isinstance(order, config.Order) else order
         _check_search(beam=beam, samples=samples, marginal=name == "marginal")
         model, device = ordered(self.trained.model, purpose="score"), self.device
+        if name == "own":
+            # A random order would depend on how many targets come before.
+            random = self.trained.recipe.fixed_order.name == "rnd"
+            examples = (
+                self._examples(sources, targets, order="l2r", seed=seed)
+                if random
+                else self._examples_in_own_order(sources, targets, seed=seed)
+            )
+            return score_given(model, examples, device=device)
         if isinstance(model, LeftToRight) and name != "l2r":
             raise UserError(
                 f"order = {name!r}: must be 'l2r' for an ordinary transformer, which writes so alone"

@@ -19,7 +19,8 @@ from rich.text import Text
 
 from anyorder.ground.config import Recipe, load_recipe
 from anyorder.metrics import bleu, exact
-from anyorder.runs.generate import Output, Writer
+from anyorder.runs.generate import Writer
+from anyorder.runs.outputs import Output
 from anyorder.runs.train import Listener, train
 from anyorder.views.page import Rendition, Replay, write_page
 from anyorder.views.pictures import Scenes, draw_scenes, patches
