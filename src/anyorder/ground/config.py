@@ -276,10 +276,15 @@ class Decode(Section):
     top_k: int = Field(0, ge=0, description="sampling: only the k best words; 0 is all")
     top_p: float = Field(1.0, gt=0, le=1, description="sampling: only the best words that make up p")
     seed: int = Field(1, ge=0, le=2**31 - 1, description="sampling")
+    partners: tuple[Path, ...] = Field(
+        (),
+        description="runs of the same task, in any order: they look for answers too, and all scores are "
+        "means of theirs and this run's; not used by validations",
+    )
     reverse: Path | None = Field(
         None,
-        description="run that writes sources from targets: of what the beam found, that is best from which "
-        "it would write the source, too; not used by validations",
+        description="run that writes sources from targets: an answer is better if it would write the source "
+        "from it; not used by validations",
     )
     reverse_weight: float = Field(
         0.5, ge=0, le=100, description="score + reverse_weight × that run's score of the source"
@@ -297,11 +302,18 @@ class Decode(Section):
             raise ValueError(f"n_best ({self.n_best}) must not exceed beam ({self.beam})")
         if self.search == "sample" and self.merge_partial:
             raise ValueError('merge_partial is for beams: search = "sample" draws each output by itself')
-        if self.reverse is not None and self.search == "sample":
-            raise ValueError('reverse is for beams: search = "sample" draws each output by itself')
-        if self.reverse is not None and self.beam == 1:
+        if self.others and self.search == "sample":
+            raise ValueError(
+                'partners and reverse are for beams: search = "sample" draws each output by itself'
+            )
+        if self.reverse is not None and not self.partners and self.beam == 1:
             raise ValueError("reverse picks from the hypotheses of a beam: beam must be 2 or more")
         return self
+
+    @field_validator("partners")
+    @classmethod
+    def _partners_may_be_at_home(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
+        return tuple(_from_home(path) for path in value)
 
     @field_validator("reverse")
     @classmethod
@@ -309,9 +321,15 @@ class Decode(Section):
         return None if value is None else _from_home(value)
 
     @property
-    def to_choose_from(self) -> Decode:
-        """What to search for before a reverse model picks: all that the beam finds."""
-        return self if self.reverse is None else self.model_copy(update={"n_best": self.beam})
+    def others(self) -> tuple[Path, ...]:
+        """All runs that have a say beside the one that is asked."""
+        return (*self.partners, *([] if self.reverse is None else [self.reverse]))
+
+    @property
+    def alone(self) -> Decode:
+        """What each run searches for by itself: all that there is to choose from, if others have a say."""
+        changed = {"n_best": self.beam, "partners": (), "reverse": None}
+        return self.model_copy(update=changed) if self.others else self
 
 
 class Train(Section):
@@ -385,7 +403,16 @@ class Train(Section):
 
 # Keys of [decode] by the kind of model that they are for; the other kinds must leave them as they are.
 BY_INSERTION_TRANSFORMERS = ("parallel", "eos_penalty")
-BY_BEAMS_AND_SAMPLES = ("search", "n_best", "beam", "unknown", "merge", "merge_partial", "reverse")
+BY_BEAMS_AND_SAMPLES = (
+    "search",
+    "n_best",
+    "beam",
+    "unknown",
+    "merge",
+    "merge_partial",
+    "partners",
+    "reverse",
+)
 
 
 class Recipe(Section):

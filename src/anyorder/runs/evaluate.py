@@ -226,7 +226,7 @@ class Evaluator:
             sources=text.key,
             lines=len(text.sources),
             decode=settings,
-            reverse=None if settings.reverse is None else _weights_of(settings.reverse),
+            others=tuple(_weights_of(run) for run in settings.others),
         )
         path = decoded_file(self.run, name=text.name, beam=settings.beam)
         kept = load_decoded(path, work)

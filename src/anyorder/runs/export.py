@@ -51,7 +51,7 @@ def _placeless(recipe: Recipe, folder: Path) -> Recipe:
             "data": recipe.data.model_copy(update={"root": Path(), "cache": None, **splits}),
             "order": recipe.order.model_copy(update={"files": order_files}),
             "train": recipe.train.model_copy(update={"init": None}),
-            "decode": recipe.decode.model_copy(update={"reverse": None}),
+            "decode": recipe.decode.model_copy(update={"partners": (), "reverse": None}),
         }
     )
 

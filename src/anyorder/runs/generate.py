@@ -24,10 +24,11 @@ from anyorder.network.left_to_right import LeftToRight
 from anyorder.network.packed import PRECISIONS, pack
 from anyorder.runs.canvas_text import CanvasText, CompiledCanvas, canvas_text
 from anyorder.runs.checkpoint import Trained, load_trained
+from anyorder.runs.choosing import Judge, Place, Written, chosen
 from anyorder.runs.completion import check_completes, complete_all
 from anyorder.runs.filling import filled
 from anyorder.runs.image_features import EXTRACTOR, Extractor
-from anyorder.runs.outputs import Completion, Output, Written, ranked_both_ways
+from anyorder.runs.outputs import Completion, Output
 from anyorder.runs.processes import pick_device
 from anyorder.search.beam import Hypothesis
 from anyorder.search.constraints import NOBODYS
@@ -64,7 +65,7 @@ class Writer:
         self.trained = trained
         self.device = device
         self._encoder = PairEncoder(trained.tokenizer, copying=trained.recipe.model.copying)
-        self._reverses: dict[Path, Writer] = {}
+        self._others: dict[Path, Writer] = {}
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None, precision: str = PRECISIONS[0]) -> Writer:
@@ -130,32 +131,33 @@ class Writer:
         misfit = self.trained.recipe.misfit(settings)
         if misfit is not None:
             raise UserError(misfit)
-        if settings.reverse is not None:
-            self.reverse(settings.reverse)  # whatever is wrong with it should be known before the work
+        if settings.reverse is not None and (
+            self.trained.recipe.sourceless or self.trained.model.shape.features
+        ):
+            raise UserError(f"decode.reverse = {str(settings.reverse)!r}: is for models that read text")
+        for folder in settings.others:
+            self._other(folder)  # whatever is wrong with it should be known before the work
         return settings
 
-    def reverse(self, folder: Path) -> Writer:
-        """A model that writes this one's sources from its targets, loaded once."""
-        recipe = self.trained.recipe
-        if recipe.sourceless or self.trained.model.shape.features:
-            raise UserError(f"decode.reverse = {str(folder)!r}: is for models that read text; this is none")
-        if folder not in self._reverses:
+    def _other(self, folder: Path) -> Writer:
+        """A model that has a say in which answer is the best, loaded once."""
+        if folder not in self._others:
             loaded = Writer.load(folder, device=str(self.device))
-            ordered(loaded.trained.model, purpose="rank answers")
-            self._reverses[folder] = loaded
-        return self._reverses[folder]
+            ordered(loaded.trained.model, purpose=f"{folder}")
+            self._others[folder] = loaded
+        return self._others[folder]
 
     def answer(
         self, sources: Sequence[Source], *, settings: config.Decode, first_line: int = 0
     ) -> list[list[Output]]:
         """Decode some sources together; first_line: how many came before, which sampling depends on."""
-        encoded = self._encoded(sources)
+        encoded, alone = self._encoded(sources), settings.alone
 
         def decode(lines: list[int]) -> list[list[Hypothesis]]:
             return decode_all(
                 self.trained.model,
                 [encoded[line].vectors for line in lines],
-                settings=settings.to_choose_from,
+                settings=alone,
                 device=self.device,
                 lines=[first_line + line for line in lines],
             )
@@ -164,37 +166,56 @@ class Writer:
             [self._output(hypothesis, source.own) for hypothesis in hypotheses]
             for source, hypotheses in zip(encoded, self._where_read(encoded, decode), strict=True)
         ]
-        return self._ranked(sources, outputs, settings=settings)
-
-    def _ranked(
-        self, sources: Sequence[Source], outputs: list[list[Written]], *, settings: config.Decode
-    ) -> list[list[Written]]:
-        """The best outputs of each source, by the reverse model too if there is one."""
-        if settings.reverse is None:
-            return outputs
-        reverse = self.reverse(settings.reverse)
-        places = [
-            (line, place)
-            for line, written in enumerate(outputs)
-            for place, output in enumerate(written)
-            if output.text.strip()
-        ]
-        scored = reverse.score(
-            [outputs[line][place].text for line, place in places],
-            [_text(sources[line]) for line, _ in places],
-            order="own",
+        return self._chosen(
+            sources,
+            outputs,
+            [
+                self._other(folder).answer(sources, settings=alone, first_line=first_line)
+                for folder in settings.partners
+            ],
+            settings=settings,
         )
-        back = {
-            place: one.score / (len(one.slots) + 1) ** settings.length_penalty
-            for place, one in zip(places, scored, strict=True)
-        }  # a step is a token or the end
+
+    def _chosen(
+        self,
+        sources: Sequence[Source],
+        own: list[list[Written]],
+        of_partners: list[list[list[Written]]],
+        *,
+        settings: config.Decode,
+    ) -> list[list[Written]]:
+        """The best outputs of each source, by all models that have a say."""
+        if not settings.others:
+            return own
+        partners = [self._other(folder) for folder in settings.partners]
+        penalty = settings.length_penalty
+
+        def judge(writer: Writer) -> Judge:
+            return lambda places: writer.scores_by_length(
+                [sources[line] for line, _ in places], [text for _, text in places], penalty=penalty
+            )
+
+        def back(places: Sequence[Place]) -> list[float]:
+            assert settings.reverse is not None
+            return self._other(settings.reverse).scores_by_length(
+                [text for _, text in places], [_text(sources[line]) for line, _ in places], penalty=penalty
+            )
+
+        return chosen(
+            [own, *of_partners],
+            [judge(writer) for writer in [self, *partners]],
+            reverse=None if settings.reverse is None else back,
+            weight=settings.reverse_weight,
+            n_best=settings.n_best,
+        )
+
+    def scores_by_length(
+        self, sources: Sequence[Source], targets: Sequence[str], *, penalty: float
+    ) -> list[float]:
+        """log p of each target in the model's own order / steps ** penalty, as outputs are ranked."""
         return [
-            ranked_both_ways(
-                written,
-                [back.get((line, place)) for place in range(len(written))],
-                weight=settings.reverse_weight,
-            )[: settings.n_best]
-            for line, written in enumerate(outputs)
+            one.score / (len(one.slots) + 1) ** penalty  # a step is a token or the end
+            for one in self.score(sources, targets, order="own")
         ]
 
     def complete(
@@ -218,24 +239,36 @@ class Writer:
         _refuse_bare_text(canvases, name="canvases")
         if len(sources) != len(canvases):
             raise UserError(f"{len(sources)} sources but {len(canvases)} canvases: they go in pairs")
-        settings = self.settings(**options)
-        check_completes(self.trained, settings)
         where = names or [f"canvas {number}" for number in range(1, len(canvases) + 1)]
-        encoded = self._encoded(sources)
         texts = [canvas_text(canvas, where=name) for canvas, name in zip(canvases, where, strict=True)]
-        for text, source, name in zip(texts, encoded, where, strict=True):
+        return self._complete(sources, texts, names=where, settings=self.settings(**options))
+
+    def _complete(
+        self,
+        sources: Sequence[Source],
+        texts: Sequence[CanvasText],
+        *,
+        names: Sequence[str],
+        settings: config.Decode,
+    ) -> list[list[Completion]]:
+        check_completes(self.trained, settings)
+        encoded, alone = self._encoded(sources), settings.alone
+        for text, source, name in zip(texts, encoded, names, strict=True):
             if not (len(source.vectors) or self.trained.recipe.sourceless or text == CanvasText()):
                 raise UserError(f"{name}: source: missing or blank; this model needs one")
         compiled = [
             CompiledCanvas(text, self.tokenizer, source=source.text, where=name)
-            for text, source, name in zip(texts, encoded, where, strict=True)
+            for text, source, name in zip(texts, encoded, names, strict=True)
         ]
         outputs: list[list[Completion]] = []
         for first in range(0, len(sources), MANY):
-            chosen = slice(first, first + MANY)
-            found = self._completed(encoded[chosen], compiled[chosen], settings=settings, first_line=first)
-            outputs += self._ranked(sources[chosen], found, settings=settings)
-        return outputs
+            part = slice(first, first + MANY)
+            outputs += self._completed(encoded[part], compiled[part], settings=alone, first_line=first)
+        of_partners = [
+            self._other(folder)._complete(sources, texts, names=names, settings=alone)
+            for folder in settings.partners
+        ]
+        return self._chosen(sources, outputs, of_partners, settings=settings)
 
     def _completed(
         self,
@@ -250,7 +283,7 @@ class Writer:
                 self.trained,
                 [sources[line].vectors for line in lines],
                 [canvases[line] for line in lines],
-                settings=settings.to_choose_from,
+                settings=settings,
                 device=self.device,
                 lines=[first_line + line for line in lines],
             )

@@ -1,10 +1,8 @@
-"""What a trained model has written, with every step of the way, and which of several answers is the best."""
+"""What a trained model has written, with every step of the way."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass
 
 from anyorder.ground.replay import Step, steps
 from anyorder.runs.filling import Fill
@@ -37,22 +35,3 @@ class Completion(Output):
 
     fills: tuple[Fill, ...]  # what was written between given words, in reading order
     given: int  # how many of the tokens were given or required
-
-
-Written = TypeVar("Written", bound=Output)
-
-
-def ranked_both_ways(
-    outputs: Sequence[Written], back: Sequence[float | None], *, weight: float
-) -> list[Written]:
-    """Best first by what a second model, which writes sources from targets, makes of them, too.
-
-    back: its score of the source, from each output; None: it can read nothing there, so that comes last.
-    """
-    read = [
-        replace(output, score=output.score + weight * log_prob)
-        for output, log_prob in zip(outputs, back, strict=True)
-        if log_prob is not None
-    ]
-    unread = [output for output, log_prob in zip(outputs, back, strict=True) if log_prob is None]
-    return [*sorted(read, key=lambda output: output.score, reverse=True), *unread]

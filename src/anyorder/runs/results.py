@@ -108,7 +108,7 @@ class Work(Section):
     sources: str  # changes with the lines and with how they are split
     lines: int  # the first so many
     decode: Decode
-    reverse: str | None = None  # digest of the weights of decode.reverse
+    others: tuple[str, ...] = ()  # digests of the weights of decode.partners and decode.reverse
 
 
 class Decoded(Section):

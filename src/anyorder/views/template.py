@@ -74,6 +74,7 @@ TYPES: dict[object, str] = {
     float: "number",
     str: "text",
     Path: "path",
+    tuple[Path, ...]: "list of paths",
 }
 AS_IT_IS = "code"  # instead of a language: words are what blanks separate
 JAPANESE = "ja"  # which Moses can't split

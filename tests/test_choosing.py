@@ -1,9 +1,10 @@
-"""Answers that a second model, which writes sources from targets, has a say in."""
+"""Answers that other models have a say in: partners, and one that writes sources from targets."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ import anyorder
 from anyorder.ground.config import Decode
 from anyorder.ground.errors import UserError
 from anyorder.runs.checkpoint import CONFIG_FILE
+from anyorder.runs.choosing import Place, chosen
 from anyorder.runs.export import export
 from anyorder.runs.generate import Writer
-from anyorder.runs.outputs import Output, ranked_both_ways
+from anyorder.runs.outputs import Output
 from anyorder.runs.results import decoded_file
 
 Capture = pytest.CaptureFixture[str]
@@ -37,14 +39,30 @@ def writer() -> Writer:
     return anyorder.load(learned().run)
 
 
+@pytest.fixture(scope="module")
+def partner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same task from right to left, and less of it."""
+    run = tmp_path_factory.mktemp("partner") / "run"
+    learn(learned().recipe, run, "order.name=r2l", "model.dropout=0", "train.steps=30")
+    return run
+
+
 def by_hand(writer: Writer, source: str, *, weight: float, penalty: float) -> list[tuple[str, float]]:
     """All that a beam finds, each with its score and that of writing the source back from it."""
     found = writer.generate([source], beam=4, n_best=4, length_penalty=penalty)[0]
-    both = []
-    for one in found:
+    both: dict[str, float] = {}
+    for one in found:  # the same text may be there in several orders, the likeliest first
         back = writer.score([one.text], [source], order="l2r")[0]
-        both.append((one.text, one.score + weight * back.score / (len(source.split()) + 1) ** penalty))
-    return sorted(both, key=lambda each: each[1], reverse=True)
+        both.setdefault(one.text, one.score + weight * back.score / (len(source.split()) + 1) ** penalty)
+    return sorted(both.items(), key=lambda each: each[1], reverse=True)
+
+
+def each_text_once(answers: list[list[Output]]) -> list[list[Output]]:
+    """The likeliest of them; they come in that order."""
+    return [
+        [one for at, one in enumerate(outputs) if one.text not in [each.text for each in outputs[:at]]]
+        for outputs in answers
+    ]
 
 
 @pytest.mark.parametrize(("weight", "penalty"), [(0.3, 1.0), (5.0, 1.0), (5.0, 0.0)])
@@ -71,18 +89,68 @@ def test_ranks_are_those_of_both_scores_together(writer: Writer, weight: float, 
 
 
 def test_without_weight_nothing_changes(writer: Writer) -> None:
-    plain = writer.generate(LINES, beam=3, n_best=3)
+    plain = each_text_once(writer.generate(LINES, beam=3, n_best=3))
     assert writer.generate(LINES, beam=3, n_best=3, reverse=learned().run, reverse_weight=0) == plain
 
 
-def test_what_can_not_be_read_comes_last() -> None:
+def test_of_blanks_and_others_the_others_are_chosen() -> None:
     def output(text: str, score: float) -> Output:
         return Output(text, score, score, True, (), (), (), (), 0)
 
-    ranked = ranked_both_ways(
-        [output("", -0.1), output("a", -0.5), output("b", -0.6)], [None, -3.0, -1.0], weight=0.5
-    )
-    assert [(one.text, one.score) for one in ranked] == [("b", -1.1), ("a", -2.0), ("", -0.1)]
+    def nobody(places: Sequence[Place]) -> list[float]:
+        return [0.0] * len(places)
+
+    def back(places: Sequence[Place]) -> list[float]:
+        return [{"a": -3.0, "b": -1.0}[text] for _, text in places]
+
+    found = [[output("", -0.1), output("a", -0.5), output("b", -0.6)], [], [output(" ", -2.0)]]
+    best = chosen([found], [nobody], reverse=back, weight=0.5, n_best=5)
+    assert [[(one.text, one.score) for one in line] for line in best] == [
+        [("b", -1.1), ("a", -2.0)],
+        [],
+        [(" ", -2.0)],
+    ]
+
+
+def test_partners_find_more_and_judge_it_together(writer: Writer, partner: Path) -> None:
+    """By brute force: all that the two find, each scored by both, in the order that each was taught."""
+    other = anyorder.load(partner)
+    options: dict[str, Any] = {"beam": 3, "length_penalty": 0.0}
+    answers = writer.generate(LINES, n_best=3, partners=[partner], **options)
+    news = 0
+    for source, outputs in zip(LINES, answers, strict=True):
+        if not source:
+            assert outputs == []
+            continue
+        mine, theirs = (
+            {one.text: one.score for one in reversed(each.generate([source], n_best=3, **options)[0])}
+            for each in (writer, other)
+        )
+        means = {
+            text: (
+                mine.get(text, writer.score([source], [text], order="l2r")[0].score)
+                + theirs.get(text, other.score([source], [text], order="r2l")[0].score)
+            )
+            / 2
+            for text in {**mine, **theirs}
+        }
+        wanted = sorted(means, key=means.__getitem__, reverse=True)[:3]
+        assert [one.text for one in outputs] == wanted
+        assert [one.score for one in outputs] == pytest.approx([means[text] for text in wanted], abs=1e-4)
+        news += any(text not in mine for text in wanted)
+    assert news > 0, "the partner finds nothing new: the test shows nothing"
+
+
+def test_a_partner_of_its_own_changes_nothing(writer: Writer) -> None:
+    plain = each_text_once(writer.generate(LINES, beam=3, n_best=3))
+    assert writer.generate(LINES, beam=3, n_best=3, partners=[learned().run]) == plain
+
+
+def test_completions_of_partners_keep_to_what_is_given(writer: Writer, partner: Path) -> None:
+    canvases = [{"must": ["c"]}, {"prefix": "b"}]
+    with_c, after_b = writer.complete(["a b c", "a b"], canvases, beam=3, n_best=3, partners=[partner])
+    assert with_c and all("c" in one.text.split() and one.given == 1 for one in with_c)
+    assert after_b and all(one.text.split()[0] == "b" for one in after_b)
 
 
 def test_completions_are_ranked_too(writer: Writer) -> None:
@@ -129,7 +197,7 @@ def test_an_evaluation_keeps_apart_what_other_reverse_models_picked(capsys: Capt
     export(learned().run, reverse, precision="int8")
     assert call_here(capsys, *command).returncode == 0
     second = json.loads(kept.read_text())["work"]
-    assert first.pop("reverse") != second.pop("reverse")
+    assert first.pop("others") != second.pop("others")
     assert first == second
 
 
@@ -137,25 +205,27 @@ def test_a_model_is_given_away_without_the_other(tmp_path: Path) -> None:
     run = tmp_path / "run"
     export(learned().run, run, precision="fp32")
     configuration = json.loads((run / CONFIG_FILE).read_text())
-    configuration["recipe"]["decode"] |= {"beam": 2, "reverse": "/home/me/reverse"}
+    configuration["recipe"]["decode"] |= {"beam": 2, "reverse": "/home/me/reverse", "partners": ["~/other"]}
     (run / CONFIG_FILE).write_text(json.dumps(configuration))
     export(run, tmp_path / "given", precision="fp32")
-    assert json.loads((tmp_path / "given" / CONFIG_FILE).read_text())["recipe"]["decode"]["reverse"] is None
+    decode = json.loads((tmp_path / "given" / CONFIG_FILE).read_text())["recipe"]["decode"]
+    assert (decode["reverse"], decode["partners"]) == (None, [])
 
 
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
         (["--beam", 1], "decode: reverse picks from the hypotheses of a beam: beam must be 2 or more"),
-        (["--search", "sample", "--beam", 2], "decode: reverse is for beams"),
+        (["--search", "sample", "--beam", 2], "decode: partners and reverse are for beams"),
         (["--beam", 2, "--reverse", "nowhere"], "nowhere: no such folder"),
+        (["--partners", "nowhere"], "nowhere: no such folder"),
         (["--beam", 2, "--reverse-weight", -1], "reverse_weight = -1"),
     ],
     ids=str,
 )
 def test_what_is_wrong_is_told_in_one_line(capsys: Capture, flags: list[object], complaint: str) -> None:
     run = learned().run
-    reverse = [] if "--reverse" in flags else ["--reverse", run]
+    reverse = [] if {"--reverse", "--partners"} & set(flags) else ["--reverse", run]
     assert_one_line_refusal(call_here(capsys, "generate", run, *reverse, *flags), complaint)
 
 
@@ -167,10 +237,12 @@ def test_pictures_have_no_reverse(tmp_path: Path) -> None:
 
 def test_a_reverse_that_has_no_order_is_refused(tmp_path: Path) -> None:
     learn(learned().recipe, tmp_path / "run", "model.kind=insertion", "train.steps=4")
-    with pytest.raises(UserError, match=r"^rank answers: model\.kind = \"insertion\" has no log p"):
+    with pytest.raises(UserError, match=r"run: model\.kind = \"insertion\" has no log p"):
         anyorder.load(learned().run).generate([], beam=2, reverse=tmp_path / "run")
 
 
-def test_settings_say_how_many_to_choose_from() -> None:
-    assert Decode(beam=5, n_best=2).to_choose_from.n_best == 2
-    assert Decode(beam=5, n_best=2, reverse=Path("r")).to_choose_from.n_best == 5
+def test_settings_say_what_each_searches_for_by_itself() -> None:
+    plain, both = Decode(beam=5, n_best=2), Decode(beam=5, n_best=2, reverse=Path("r"), partners=(Path("p"),))
+    assert plain.alone == plain
+    assert both.alone == Decode(beam=5, n_best=5)
+    assert both.others == (Path("p"), Path("r"))
