@@ -190,7 +190,9 @@ def test_an_evaluation_keeps_apart_what_other_reverse_models_picked(capsys: Capt
         "--split",
         "dev",
     ]
-    assert call_here(capsys, *command).returncode == 0
+    answer = call_here(capsys, *command)
+    assert answer.returncode == 0
+    assert f"lines of dev, beam 2, with {reverse}\n" in answer.stdout.decode()
     kept = decoded_file(run, name="dev", beam=2)
     first = json.loads(kept.read_text())["work"]
     shutil.rmtree(reverse)

@@ -195,6 +195,7 @@ def _show(run: Path, evaluated: Evaluated) -> None:
     if report.sweep is not None:
         _show_sweep(report.sweep)
     how = "" if report.sweep is None else f", the best on dev by {report.sweep.metric}"
+    how += "".join(f", with {other}" for other in report.decode.others)
     print_line(f"{run}: {report.lines} lines of {report.split}, beam {report.decode.beam}{how}")
     for score in report.scores.values():
         print_line(f"{score.label:<13} {score.score:6.2f}  {score.signature}")
