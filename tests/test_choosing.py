@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -185,8 +186,9 @@ def test_an_evaluation_keeps_apart_what_other_reverse_models_picked(capsys: Capt
         "evaluate",
         run,
         f"data.root={learned().folder}",
-        "decode.beam=2",
         f"decode.reverse={reverse}",
+        "--beam",
+        "2",
         "--split",
         "dev",
     ]
@@ -203,6 +205,28 @@ def test_an_evaluation_keeps_apart_what_other_reverse_models_picked(capsys: Capt
     assert first == second
 
 
+def test_an_evaluation_with_nothing_to_choose_from_is_refused(capsys: Capture) -> None:
+    answer = call_here(capsys, "evaluate", learned().run, f"decode.reverse={learned().run}", "--beam", "1")
+    assert_one_line_refusal(answer, "picks from what a beam finds; decode.beam must be 2 or more")
+
+
+def test_a_card_tells_a_command_that_a_shell_reads(capsys: Capture, tmp_path: Path) -> None:
+    """What it quotes is evaluated from the very words that a shell makes of it."""
+    run = tmp_path / "run"
+    export(learned().run, run, precision="fp32")
+    others = [f'decode.partners=["{learned().run}"]', f"decode.reverse={learned().run}"]
+    root = f"data.root={learned().folder}"
+    given = ["evaluate", run, root, *others, "--split", "dev", "--beam", "2", "--metrics", "bleu"]
+    assert call_here(capsys, *given).returncode == 0
+    first = (run / "results" / "dev.json").read_text()
+    card = call_here(capsys, "card", run).stdout.decode()
+    [line] = [line for line in card.splitlines() if line.startswith("anyorder evaluate")]
+    _, _, _, *words = shlex.split(line)
+    assert call_here(capsys, "evaluate", run, root, *words).returncode == 0
+    second = (run / "results" / "dev.json").read_text()
+    assert json.loads(first)["decode"] == json.loads(second)["decode"]
+
+
 def test_a_model_is_given_away_without_the_other(tmp_path: Path) -> None:
     run = tmp_path / "run"
     export(learned().run, run, precision="fp32")
@@ -217,7 +241,7 @@ def test_a_model_is_given_away_without_the_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (["--beam", 1], "decode: reverse picks from the hypotheses of a beam: beam must be 2 or more"),
+        (["--beam", 1], "picks from what a beam finds; decode.beam must be 2 or more"),
         (["--search", "sample", "--beam", 2], "decode: partners and reverse are for beams"),
         (["--beam", 2, "--reverse", "nowhere"], "nowhere: no such folder"),
         (["--partners", "nowhere"], "nowhere: no such folder"),

@@ -306,8 +306,6 @@ class Decode(Section):
             raise ValueError(
                 'partners and reverse are for beams: search = "sample" draws each output by itself'
             )
-        if self.reverse is not None and not self.partners and self.beam == 1:
-            raise ValueError("reverse picks from the hypotheses of a beam: beam must be 2 or more")
         return self
 
     @field_validator("partners")
@@ -319,6 +317,14 @@ class Decode(Section):
     @classmethod
     def _reverse_may_be_at_home(cls, value: Path | None) -> Path | None:
         return None if value is None else _from_home(value)
+
+    @property
+    def nothing_to_choose(self) -> str | None:
+        """Why a reverse run would change nothing, in a line; None: it may."""
+        if self.reverse is None or self.partners or self.beam > 1:
+            return None
+        given = f"decode.reverse = {str(self.reverse)!r}"
+        return f"{given}: picks from what a beam finds; decode.beam must be 2 or more"
 
     @property
     def others(self) -> tuple[Path, ...]:

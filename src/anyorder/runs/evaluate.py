@@ -259,6 +259,9 @@ class Evaluator:
         if beams and self.recipe.decode.search == "sample":
             given = ", ".join(map(str, beams))
             raise UserError(f'--beam {given}: decode.search = "sample" has none; allowed: two-step, joint')
+        widest = self.recipe.decode.model_copy(update={"beam": max(beams or [self.recipe.decode.beam])})
+        if widest.nothing_to_choose is not None:
+            raise UserError(widest.nothing_to_choose)
         for beam in beams:
             misfit = self.recipe.misfit(self.recipe.decode.model_copy(update={"beam": beam}))
             if misfit is not None:

@@ -128,7 +128,7 @@ class Writer:
             ).n_best
             values["beam"] = max(n_best, recipe.beam)
         settings = config.checked(config.Decode, values, origin="decode")
-        misfit = self.trained.recipe.misfit(settings)
+        misfit = self.trained.recipe.misfit(settings) or settings.nothing_to_choose
         if misfit is not None:
             raise UserError(misfit)
         if settings.reverse is not None and (

@@ -6,6 +6,7 @@ What the files don't tell is not told, and results of other weights than the fol
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -284,7 +285,7 @@ def _evaluation(facts: _Facts, report: Report) -> str:
     beams = [report.decode.beam] if report.sweep is None else sorted(report.sweep.scores[TUNED_ON])
     usual = facts.recipe.decode.model_dump(mode="json")
     changed = [
-        f"decode.{key}={json.dumps(value)}"
+        shlex.quote(f"decode.{key}={value if isinstance(value, str) else json.dumps(value)}")
         for key, value in report.decode.model_dump(mode="json").items()
         if key not in ("beam", "n_best") and value != usual[key]
     ]
