@@ -87,8 +87,10 @@ def processes(device: str) -> Iterator[Processes]:
         torch.cuda.set_device(picked)
     # The others wait while the first one validates, however long it takes; torchrun ends all if one dies.
     distributed.init_process_group("nccl" if picked.type == "cuda" else "gloo", timeout=timedelta(days=1))
+    joined = Processes(rank=distributed.get_rank(), count=count, device=picked)
     try:
-        yield Processes(rank=distributed.get_rank(), count=count, device=picked)
+        yield joined
+        joined.wait()  # gloo now and then aborts a process that leaves while another is still at work
     finally:
         distributed.destroy_process_group()
 
