@@ -210,6 +210,19 @@ def test_an_evaluation_with_nothing_to_choose_from_is_refused(capsys: Capture) -
     assert_one_line_refusal(answer, "picks from what a beam finds; decode.beam must be 2 or more")
 
 
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ("decode.reverse=nowhere", "nowhere: no such folder"),
+        ('decode.partners=["nowhere"]', "nowhere: no such folder"),
+        ("decode.partners=nowhere", 'decode.partners = "nowhere": must be a list, in brackets'),
+    ],
+)
+def test_an_evaluation_names_the_run_that_is_wrong(capsys: Capture, given: str, complaint: str) -> None:
+    answer = call_here(capsys, "evaluate", learned().run, given, "--beam", "2", "--split", "dev")
+    assert_one_line_refusal(answer, complaint)
+
+
 def test_a_card_tells_a_command_that_a_shell_reads(capsys: Capture, tmp_path: Path) -> None:
     """What it quotes is evaluated from the very words that a shell makes of it."""
     run = tmp_path / "run"
@@ -255,10 +268,13 @@ def test_what_is_wrong_is_told_in_one_line(capsys: Capture, flags: list[object],
     assert_one_line_refusal(call_here(capsys, "generate", run, *reverse, *flags), complaint)
 
 
-def test_pictures_have_no_reverse(tmp_path: Path) -> None:
+def test_pictures_have_no_reverse(capsys: Capture, tmp_path: Path) -> None:
     learn(write_picture_corpus(tmp_path), tmp_path / "run", "train.steps=4")
     with pytest.raises(UserError, match=r"^decode\.reverse = .*: is for models that read text"):
         anyorder.load(tmp_path / "run").generate([], beam=2, reverse=learned().run)
+    given = f"decode.reverse={learned().run}"
+    answer = call_here(capsys, "evaluate", tmp_path / "run", given, "--beam", "2", "--split", "dev")
+    assert_one_line_refusal(answer, "is for models that read text")
 
 
 def test_a_reverse_that_has_no_order_is_refused(tmp_path: Path) -> None:

@@ -536,6 +536,8 @@ class Recipe(Section):
                     f"decode.{key} = {json.dumps(given, default=str)}: must be {json.dumps(must_be)} "
                     f'for model.kind = "{kind}", which has no use for it'
                 )
+        if decode.reverse is not None and (self.sourceless or self.data.train.features is not None):
+            return f"decode.reverse = {str(decode.reverse)!r}: is for models that read text"
         if decode.parallel and self.insertion.termination != "gap":
             return 'decode.parallel = true: needs insertion.termination = "gap": each gap must know its end'
         return None
@@ -635,6 +637,8 @@ def _complaint(kind: type[Section], key: str, error: ErrorDetails) -> str:
             return f"{key}: {error['ctx']['error']!s}" if key else str(error["ctx"]["error"])
         case "path_type":
             return f"{key} = {given}: must be a path, in quotes"
+        case "tuple_type":
+            return f"{key} = {given}: must be a list, in brackets"
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"{key} = {given}: must be a section, with keys of its own"
         case _:

@@ -262,6 +262,7 @@ class Evaluator:
         widest = self.recipe.decode.model_copy(update={"beam": max(beams or [self.recipe.decode.beam])})
         if widest.nothing_to_choose is not None:
             raise UserError(widest.nothing_to_choose)
+        self.writer.meet_others(widest)
         for beam in beams:
             misfit = self.recipe.misfit(self.recipe.decode.model_copy(update={"beam": beam}))
             if misfit is not None:

@@ -131,19 +131,19 @@ class Writer:
         misfit = self.trained.recipe.misfit(settings) or settings.nothing_to_choose
         if misfit is not None:
             raise UserError(misfit)
-        if settings.reverse is not None and (
-            self.trained.recipe.sourceless or self.trained.model.shape.features
-        ):
-            raise UserError(f"decode.reverse = {str(settings.reverse)!r}: is for models that read text")
-        for folder in settings.others:
-            self._other(folder)  # whatever is wrong with it should be known before the work
+        self.meet_others(settings)
         return settings
+
+    def meet_others(self, settings: config.Decode) -> None:
+        """Load all that have a say, so that whatever is wrong with them is known before the work."""
+        for folder in settings.others:
+            self._other(folder)
 
     def _other(self, folder: Path) -> Writer:
         """A model that has a say in which answer is the best, loaded once."""
         if folder not in self._others:
             loaded = Writer.load(folder, device=str(self.device))
-            ordered(loaded.trained.model, purpose=f"{folder}")
+            ordered(loaded.trained.model, purpose=str(folder))
             self._others[folder] = loaded
         return self._others[folder]
 

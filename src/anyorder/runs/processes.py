@@ -90,7 +90,7 @@ def processes(device: str) -> Iterator[Processes]:
     joined = Processes(rank=distributed.get_rank(), count=count, device=picked)
     try:
         yield joined
-        joined.wait()  # gloo now and then aborts a process that leaves while another is still at work
+        joined.wait()  # one that left while another was still at work has been seen to be aborted, at its end
     finally:
         distributed.destroy_process_group()
 
