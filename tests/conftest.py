@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.data.batch import Example, collate_sources
-from anyorder.ground import config
-from anyorder.ground.tokens import BOS, EOD, EOS, UNK
-from anyorder.network.model import Indigo, Memory, Shape
+from anyorder import config
+from anyorder.config.model import Shape
+from anyorder.data.batches import Example, collate_sources
+from anyorder.network.encoder_decoder import Memory
+from anyorder.network.model import Indigo
+from anyorder.text.tokenizer import BOS, EOD, EOS, UNK
 
 # The first call of a torch function is slow, which says nothing about the law under test.
 hypothesis.settings.register_profile("anyorder", deadline=None, max_examples=40)

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from anyorder.__main__ import main
-from anyorder.ground.config import Recipe, load_recipe
+from anyorder.config.recipe import Recipe, load_recipe
 from anyorder.runs.checkpoint import checkpoints
 from anyorder.runs.train import train
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from conftest import FIRST_WORD, NextStep, next_step, random_examples, tiny_model
 
-from anyorder.data.batch import Example, collate
+from anyorder.data.batches import Example, collate
 from anyorder.network.loss import score_steps
 from anyorder.network.model import Indigo
 from anyorder.search.adaptive import Orders, search_orders

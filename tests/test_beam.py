@@ -11,8 +11,8 @@ from conftest import FIRST_WORD, places_after
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.ground.tokens import BOS, EOS
 from anyorder.search.beam import DEAD, Beam, Hypothesis
+from anyorder.text.tokenizer import BOS, EOS
 
 CPU = torch.device("cpu")
 A, B = FIRST_WORD, FIRST_WORD + 1

@@ -21,11 +21,12 @@ from anyorder.bench.scaling import bench_scaling
 from anyorder.bench.starting import bench_starting
 from anyorder.bench.training import bench_training
 from anyorder.bench.workers import Work, Worker
-from anyorder.ground.config import Model, Train
-from anyorder.ground.errors import UserError
+from anyorder.config.model import Model
+from anyorder.config.train import Train
+from anyorder.errors import UserError
 from anyorder.network.model import Indigo
 from anyorder.runs.optimise import Optimiser
-from anyorder.runs.processes import Processes
+from anyorder.system.distributed import Processes
 from anyorder.views.bench_plot import plot
 
 SMALL = Setting(

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from corpora import call, learn, recipe_of, write_corpus, write_lines
 
-from anyorder.ground import config
-from anyorder.ground.bpe_dropout import SPELLINGS, BpeDropout
-from anyorder.ground.config import Recipe, Text
-from anyorder.ground.errors import UserError
-from anyorder.ground.tokens import UNK, Tokenizer
-from anyorder.runs.prepare import prepare
+from anyorder import config
+from anyorder.config.data import Text
+from anyorder.config.recipe import Recipe
+from anyorder.data.dataset import prepare
+from anyorder.errors import UserError
+from anyorder.text.bpe_dropout import SPELLINGS, BpeDropout
+from anyorder.text.tokenizer import UNK, Tokenizer
 
 TEXT = ["the lowest of the low towers", "slower and slower he goes", "a new tower is the newest"]
 SOURCES = ["der niedrigste der niedrigen tower", "langsam und langsamer", "ein neuer tower"]

@@ -20,7 +20,7 @@ from corpora import (
 )
 from sacrebleu.metrics import BLEU
 
-from anyorder.ground.config import load_recipe
+from anyorder.config.recipe import load_recipe
 from anyorder.runs.average import save_average
 from anyorder.runs.run_folder import recipe_of_run
 from anyorder.views.card import model_card

@@ -15,8 +15,7 @@ from conftest import tiny_model
 from corpora import full_disk, learned
 from safetensors.numpy import load_file, save_file
 
-from anyorder.ground.errors import UserError
-from anyorder.ground.files import write_file
+from anyorder.errors import UserError
 from anyorder.runs.average import average, mean_of_last
 from anyorder.runs.checkpoint import (
     FORMAT,
@@ -28,6 +27,7 @@ from anyorder.runs.checkpoint import (
     save_trained,
     weights_of,
 )
+from anyorder.system.files import write_file
 
 CPU = torch.device("cpu")
 

@@ -21,13 +21,13 @@ from corpora import (
 )
 
 import anyorder
-from anyorder.ground.config import Decode
-from anyorder.ground.errors import UserError
+from anyorder.config.decode import Decode
+from anyorder.errors import UserError
+from anyorder.inference.hypothesis import Output
 from anyorder.runs.checkpoint import CONFIG_FILE
 from anyorder.runs.choosing import Place, chosen
 from anyorder.runs.export import export
 from anyorder.runs.generate import Writer
-from anyorder.runs.outputs import Output
 from anyorder.runs.results import decoded_file
 
 Capture = pytest.CaptureFixture[str]

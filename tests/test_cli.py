@@ -30,14 +30,14 @@ from corpora import (
 from safetensors.numpy import load_file
 
 import anyorder
+from anyorder import config
 from anyorder.bench.measure import time_rows
 from anyorder.cli import app
 from anyorder.cli.benchmarks import show
-from anyorder.ground import config
-from anyorder.ground.config import load_recipe
-from anyorder.ground.interruption import INTERRUPTED
-from anyorder.ground.replay import steps
+from anyorder.config.recipe import load_recipe
+from anyorder.inference.hypothesis import steps
 from anyorder.runs.checkpoint import checkpoints
+from anyorder.system.interruption import INTERRUPTED
 from anyorder.views.svg import svg
 
 Capture = pytest.CaptureFixture[str]

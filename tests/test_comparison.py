@@ -16,9 +16,10 @@ from corpora import assert_one_line_refusal, call_here, json_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.ground.config import Decode, Recipe
+from anyorder.config.decode import Decode
+from anyorder.config.recipe import Recipe
+from anyorder.evaluation.significance import compare
 from anyorder.metrics import Options, evaluate
-from anyorder.metrics.significance import compare
 from anyorder.runs.beam_curves import BeamCurve, beam_curves
 from anyorder.runs.comparison import RunComparison, Significance, compare_runs, group_trainings, row_labels
 from anyorder.runs.results import Report, RunResults, Score, Sweep, Unseen, digest, save_results

@@ -14,18 +14,18 @@ from corpora import assert_one_line_refusal, call_here, json_lines, learn, learn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anyorder.ground import config
-from anyorder.ground.errors import UserError
-from anyorder.ground.tokens import Tokenizer
-from anyorder.ground.words import located
-from anyorder.network.encoder_decoder import Shape
+from anyorder import config
+from anyorder.config.model import Shape
+from anyorder.errors import UserError
+from anyorder.inference.hypothesis import Completion
 from anyorder.network.model import Indigo
 from anyorder.runs.canvas_text import CanvasText, CompiledCanvas
 from anyorder.runs.checkpoint import Trained
 from anyorder.runs.filling import filled
 from anyorder.runs.generate import Writer
-from anyorder.runs.outputs import Completion
 from anyorder.search.beam import Hypothesis
+from anyorder.text.tokenizer import Tokenizer
+from anyorder.text.words import located
 
 GERMAN = [
     "Ein Hund rennt am Strand entlang.",

@@ -10,9 +10,10 @@ from corpora import write_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.ground import config
-from anyorder.ground.config import Recipe, checked, load_recipe
-from anyorder.ground.errors import UserError
+from anyorder import config
+from anyorder.config.recipe import Recipe, load_recipe
+from anyorder.config.section import checked
+from anyorder.errors import UserError
 
 
 @pytest.fixture(scope="module")

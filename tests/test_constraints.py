@@ -13,7 +13,7 @@ from conftest import FIRST_WORD, Steps, next_step, random_sources, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anyorder.ground import config
+from anyorder import config
 from anyorder.network.model import Indigo
 from anyorder.search.beam import DEAD, Beam, Hypothesis
 from anyorder.search.canvas import CLOSED, Blank, Canvas, ForbiddenWord, Way

@@ -14,12 +14,13 @@ from corpora import full_disk
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anyorder.config.data import Side, Splits
+from anyorder.config.recipe import Recipe
 from anyorder.data.corpus import Ragged, load_split, statistics, train_tokenizer
-from anyorder.data.orders import common_words, count_words
-from anyorder.data.reading import Features, Pair, raw_pairs
-from anyorder.ground.config import Recipe, Side, Splits
-from anyorder.ground.errors import UserError
-from anyorder.ground.tokens import Tokenizer
+from anyorder.data.readers import Features, Pair, raw_pairs
+from anyorder.errors import UserError
+from anyorder.orders.fixed import common_words, count_words
+from anyorder.text.tokenizer import Tokenizer
 
 SPACES = {"split": "spaces"}
 SOURCE = "eins zwei\ndrei\nvier fünf sechs\n"

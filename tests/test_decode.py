@@ -22,10 +22,11 @@ from conftest import (
 )
 from torch import Tensor
 
-from anyorder.data.batch import Example, collate
-from anyorder.ground import config
+from anyorder import config
+from anyorder.data.batches import Example, collate
+from anyorder.network.encoder_decoder import Memory
 from anyorder.network.loss import score_steps
-from anyorder.network.model import Indigo, Memory
+from anyorder.network.model import Indigo
 from anyorder.search import families
 from anyorder.search.beam import Hypothesis
 from anyorder.search.decode import decode, draw, ranked, shortlisted

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from corpora import PATIENCE, QUIET, call, learn, metrics, recipe_of, write_corpus
 
-from anyorder.data.batch import plan_epoch
+from anyorder.data.batches import plan_epoch
+from anyorder.data.dataset import prepare
 from anyorder.runs.checkpoint import checkpoints
-from anyorder.runs.prepare import prepare
 
 PROCESSES = 2
 # Small batches, so that some are a single sentence and one of the processes has nothing to do.

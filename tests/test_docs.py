@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from anyorder.ground.config import load_recipe
-from anyorder.views.template import reference
+from anyorder.config.recipe import load_recipe
+from anyorder.config.template import reference
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "anyorder"

@@ -26,8 +26,9 @@ from corpora import (
 )
 from safetensors.numpy import load_file
 
-from anyorder.ground.config import Recipe, SplitFiles, load_recipe
-from anyorder.ground.errors import UserError
+from anyorder.config.data import SplitFiles
+from anyorder.config.recipe import Recipe, load_recipe
+from anyorder.errors import UserError
 from anyorder.runs.dry_run import Forecast, dry_run
 
 Capture = pytest.CaptureFixture[str]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from anyorder.ground.durations import duration
+from anyorder.runs.dry_run import duration
 
 
 @pytest.mark.parametrize(

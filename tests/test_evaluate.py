@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU
 
 from anyorder.cli.evaluating import parse_beams
-from anyorder.ground.errors import UserError
+from anyorder.errors import UserError
 from anyorder.metrics.metric import Options
 from anyorder.runs.evaluate import Evaluator, Judging, distinct_unknowns
 from anyorder.runs.results import load_results

@@ -11,7 +11,7 @@ import torch
 from corpora import learned
 from safetensors.torch import load_file, save_file
 
-from anyorder.ground.errors import UserError
+from anyorder.errors import UserError
 from anyorder.runs.checkpoint import CONFIG_FILE, MODEL_FILE, load_trained, save_trained
 from anyorder.runs.export import export
 from anyorder.runs.generate import Writer

@@ -17,7 +17,7 @@ from corpora import (
     write_corpus,
 )
 
-from anyorder.ground.errors import UserError
+from anyorder.errors import UserError
 from anyorder.runs.generate import Writer
 from anyorder.search.families import FAMILIES
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 from corpora import PAIRS, learn, learned, sentences, write_corpus, write_lines, write_picture_corpus
 
-from anyorder.data.reading import Files, split_files
-from anyorder.ground.errors import UserError
-from anyorder.ground.order_statistics import QUARTERS
+from anyorder.data.readers import Files, split_files
+from anyorder.errors import UserError
+from anyorder.orders.statistics import QUARTERS
 from anyorder.runs.checkpoint import Trained, load_trained
 from anyorder.runs.found_orders import (
     FoundOrders,

@@ -32,10 +32,10 @@ from corpora import (
 )
 
 import anyorder
-from anyorder.ground.config import Order
-from anyorder.ground.errors import UserError
+from anyorder.config.order import Order
+from anyorder.errors import UserError
+from anyorder.inference.hypothesis import Output
 from anyorder.runs.generate import Writer
-from anyorder.runs.outputs import Output
 from anyorder.views.svg import svg
 
 LINES = [*sentences(7, seed=3), "", "a word nobody knows", "   "]

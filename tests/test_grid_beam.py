@@ -12,8 +12,8 @@ from conftest import FIRST_WORD, random_sources, tiny_model
 from corpora import assert_one_line_refusal, call_here, json_lines, learned, write_lines
 
 from anyorder.bench.grid_beam import grid_beam
-from anyorder.data.batch import Example, collate
-from anyorder.ground.errors import UserError
+from anyorder.data.batches import Example, collate
+from anyorder.errors import UserError
 from anyorder.network.loss import score_steps
 
 WORDS = (FIRST_WORD, FIRST_WORD + 1, FIRST_WORD + 2)

@@ -14,8 +14,8 @@ from corpora import full_disk
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.data.grids import BadGrid, Grid, NamedVectors, about_file, open_grid, save_grid
-from anyorder.ground.errors import UserError
+from anyorder.data.features import BadGrid, Grid, NamedVectors, about_file, open_grid, save_grid
+from anyorder.errors import UserError
 
 NAMES = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, unique=True)
 

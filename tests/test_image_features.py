@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.ground.errors import UserError
+from anyorder.errors import UserError
 from anyorder.network.efficientnet import EfficientNetLite0, SameConv2d
 from anyorder.runs.image_features import AT_ONCE, WEIGHTS_PACKAGE, Extractor
 

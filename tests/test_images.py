@@ -10,8 +10,8 @@ import pytest
 from corpora import assert_one_line_refusal, call, call_here, json_lines, learn, learned, write_lines
 
 import anyorder
-from anyorder.data.reading import File, open_features
-from anyorder.ground.errors import UserError
+from anyorder.data.readers import File, open_features
+from anyorder.errors import UserError
 from anyorder.runs.image_features import EXTRACTOR, WEIGHTS_PACKAGE
 
 Image = pytest.importorskip("PIL.Image")

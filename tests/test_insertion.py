@@ -10,7 +10,7 @@ from conftest import places_after
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.ground.insertion import (
+from anyorder.insertion import (
     LEFT,
     RIGHT,
     anchors,

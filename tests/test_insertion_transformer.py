@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from references import decode_by_torch, encode_by_torch
 from torch import Tensor
 
-from anyorder.data.batch import Batch, collate
-from anyorder.ground import config
-from anyorder.ground.tokens import BOS, EOD, EOS
-from anyorder.network.encoder_decoder import Shape
+from anyorder import config
+from anyorder.config.model import Shape
+from anyorder.data.batches import Batch, collate
 from anyorder.network.insertion_loss import canvas_loss, canvas_of, draw_canvas, insertion_loss, word_weights
 from anyorder.network.insertion_model import InsertionTransformer
 from anyorder.search.beam import Hypothesis
 from anyorder.search.insertion_decode import decode_insertions
+from anyorder.text.tokenizer import BOS, EOD, EOS
 
 WORDS = 4
 SETTINGS = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from corpora import call_here, json_lines, learned
 
-from anyorder.ground.errors import UserError
+from anyorder.errors import UserError
 from anyorder.runs.comparison import Significance, compare_runs
 from anyorder.runs.results import RunResults, read_report
 from anyorder.views.comparison_tables import as_markdown

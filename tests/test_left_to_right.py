@@ -13,16 +13,16 @@ from conftest import FIRST_WORD, random_sources
 from corpora import learn, write_corpus
 from references import decode_by_torch, encode_by_torch
 
-from anyorder.data.batch import Batch, Example, collate
-from anyorder.ground import config
-from anyorder.ground.errors import UserError
-from anyorder.ground.tokens import BOS, EOD, EOS
-from anyorder.network.encoder_decoder import Shape
+from anyorder import config
+from anyorder.config.model import Shape
+from anyorder.data.batches import Batch, Example, collate
+from anyorder.errors import UserError
 from anyorder.network.left_to_right import LeftToRight
 from anyorder.network.loss import score_steps
 from anyorder.network.model import Indigo
 from anyorder.runs.generate import Writer
 from anyorder.search.decode import decode
+from anyorder.text.tokenizer import BOS, EOD, EOS
 
 WORDS = 3
 SETTINGS = {

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from anyorder.data.batch import Batch, Example, collate, collate_sources, plan_epoch, shares
-from anyorder.ground.tokens import BOS, EOD, EOS, PAD
+from anyorder.data.batches import Batch, Example, collate, collate_sources, plan_epoch, shares
 from anyorder.network.loss import batch_loss, score_steps, word_scores
 from anyorder.network.model import END, Indigo
+from anyorder.text.tokenizer import BOS, EOD, EOS, PAD
 
 firsts = pytest.mark.parametrize("first", ["word", "position"])
 

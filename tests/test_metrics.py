@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU
 
 from anyorder.cli import app
-from anyorder.ground.config import Side
-from anyorder.ground.errors import UserError
+from anyorder.config.data import Side
+from anyorder.errors import UserError
 from anyorder.metrics import DEFAULT, METRICS, Options, bleu, evaluate, exact
 from anyorder.metrics.exact import code_tokens
-from anyorder.metrics.java import run_java
+from anyorder.metrics.meteor import run_java
 
 Capture = pytest.CaptureFixture[str]
 

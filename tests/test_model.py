@@ -12,14 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from anyorder.data.batch import Batch, collate
-from anyorder.ground import config
-from anyorder.ground.insertion import relations
-from anyorder.ground.tokens import BOS, EOD, EOS
-from anyorder.network.encoder_decoder import sinusoids
+from anyorder import config
+from anyorder.config.model import Shape
+from anyorder.data.batches import Batch, collate
+from anyorder.insertion import relations
+from anyorder.network.encoder_decoder import Memory, sinusoids
 from anyorder.network.layers import CrossAttention, FeedForward, Relations, SelfAttention
 from anyorder.network.loss import score_steps
-from anyorder.network.model import END, Indigo, Memory, Shape
+from anyorder.network.model import END, Indigo
+from anyorder.text.tokenizer import BOS, EOD, EOS
 
 EXACT = {"rtol": 0.0, "atol": 1e-10}
 SINGLE = {"rtol": 0.0, "atol": 1e-5}  # log-probabilities are single precision even in a double model

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.cli.order_tables import numbered
-from anyorder.ground.order_statistics import Compared, compare, order_statistics
+from anyorder.orders.statistics import Compared, compare, order_statistics
 from anyorder.runs.found_orders import OrderedSentence
 from anyorder.views.order_plot import plot
 

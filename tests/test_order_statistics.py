@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.ground.order_statistics import (
+from anyorder.inference.hypothesis import steps
+from anyorder.orders.statistics import (
     QUARTERS,
     TENTHS,
     OrderStatistics,
@@ -24,7 +25,6 @@ from anyorder.ground.order_statistics import (
     order_statistics,
     spearman,
 )
-from anyorder.ground.replay import steps
 
 orders = st.integers(2, 12).flatmap(lambda length: st.permutations(range(1, length + 1)))
 LETTERS = "abcdefghijkl"

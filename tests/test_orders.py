@@ -12,22 +12,19 @@ from corpora import full_disk
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.data.orders import (
+from anyorder.config.order import Order
+from anyorder.errors import UserError
+from anyorder.orders.fixed import (
     ORDERS,
-    Line,
-    Orderer,
     by_rank,
     common_words,
     count_words,
     order_rule,
-    order_split,
-    prepare_order,
     random_slots,
     spread,
     tree_depths,
 )
-from anyorder.ground.config import Order
-from anyorder.ground.errors import UserError
+from anyorder.orders.orderer import Line, Orderer, order_split, prepare_order
 
 lengths = st.integers(min_value=0, max_value=30)
 seeds = st.integers(min_value=0, max_value=2**32 - 1)

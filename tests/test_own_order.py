@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.data.own_order import OrderFile, OrderFunction, checked_slots
-from anyorder.ground.errors import UserError
+from anyorder.errors import UserError
+from anyorder.orders.custom import OrderFile, OrderFunction, checked_slots
 
 
 def refusal(given_slots: object, *, length: int) -> str:

@@ -7,8 +7,8 @@ import torch
 from conftest import random_sources
 from torch import nn
 
-from anyorder.ground import config
-from anyorder.network.encoder_decoder import Shape
+from anyorder import config
+from anyorder.config.model import Shape
 from anyorder.network.model import Indigo
 from anyorder.network.packed import PackedLinear, pack
 from anyorder.search.decode import decode

@@ -16,8 +16,8 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.typing import NDArray
 from PIL import Image  # comes with tensorboard
 
-from anyorder.ground.errors import UserError
-from anyorder.ground.replay import steps
+from anyorder.errors import UserError
+from anyorder.inference.hypothesis import steps
 from anyorder.views.page import Rendition, Replay, png, write_page
 
 NASTY = '</script><script>alert(1)</script><!-- <b>"&\u2028{{data}} {{title}}'

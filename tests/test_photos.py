@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anyorder.data.photos import SIDE, Pixels, find_photos, is_photo, read_photo
-from anyorder.ground.errors import UserError
+from anyorder.errors import UserError
 
 Image = pytest.importorskip("PIL.Image")
 

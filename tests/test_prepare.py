@@ -9,10 +9,10 @@ import pytest
 import sacremoses
 from corpora import full_disk
 
-from anyorder.data.orders import Line, prepare_order
-from anyorder.ground.config import Recipe
-from anyorder.ground.errors import UserError
-from anyorder.runs.prepare import Prepared, prepare
+from anyorder.config.recipe import Recipe
+from anyorder.data.dataset import Prepared, prepare
+from anyorder.errors import UserError
+from anyorder.orders.orderer import Line, prepare_order
 
 TARGETS = {
     "train": ["one two, three", "one two", "four", "one five unheard"],

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.data.orders import Line, prepare_order
-from anyorder.data.python_syntax import python_depths
-from anyorder.ground.config import Order
-from anyorder.ground.errors import UserError
+from anyorder.config.order import Order
+from anyorder.errors import UserError
+from anyorder.orders.orderer import Line, prepare_order
+from anyorder.orders.python_syntax import python_depths
 
 Spelled = list[tuple[str, int]]  # words of an expression, and how deep each lies in it
 

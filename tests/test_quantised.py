@@ -10,9 +10,9 @@ from conftest import random_sources
 from torch import nn
 
 import anyorder
-from anyorder.ground import config
-from anyorder.ground.errors import UserError
-from anyorder.network.encoder_decoder import Shape
+from anyorder import config
+from anyorder.config.model import Shape
+from anyorder.errors import UserError
 from anyorder.network.model import Indigo
 from anyorder.network.packed import pack
 from anyorder.network.quantised import Int8Linear

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.data.reading import (
+from anyorder.config.recipe import Recipe
+from anyorder.data.readers import (
     Fault,
     File,
     Files,
@@ -30,8 +31,7 @@ from anyorder.data.reading import (
     split_files,
     stream_pairs,
 )
-from anyorder.ground.config import Recipe
-from anyorder.ground.errors import UserError
+from anyorder.errors import UserError
 
 texts = st.text(st.characters(exclude_characters="\n\r\ufeff", exclude_categories=["Cs"]))
 PACKINGS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}

@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU
 
-from anyorder.data.batch import collate_sources
+from anyorder.config.recipe import Recipe
+from anyorder.data.batches import collate_sources
 from anyorder.data.corpus import Corpus, load_split, train_tokenizer
-from anyorder.data.reading import Features
+from anyorder.data.dataset import prepare
+from anyorder.data.readers import Features
 from anyorder.data.references import pairs_by_source, reference_texts
-from anyorder.ground.config import Recipe
-from anyorder.ground.errors import UserError
-from anyorder.ground.tokens import UNK
+from anyorder.errors import UserError
 from anyorder.runs.evaluate import Evaluator, Judging
-from anyorder.runs.prepare import prepare
 from anyorder.runs.results import load_results
 from anyorder.runs.train import train
 from anyorder.runs.validate import Validation
+from anyorder.text.tokenizer import UNK
 
 IMAGES = ("cat.jpg", "dog.jpg", "owl.jpg")
 # Captions of an image need not lie together, nor be as many.

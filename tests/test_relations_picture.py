@@ -10,7 +10,7 @@ from corpora import assert_one_line_refusal, call_here, json_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.ground.replay import steps
+from anyorder.inference.hypothesis import steps
 from anyorder.views.relations_picture import draw_relations, relations_of, relations_svg
 
 Capture = pytest.CaptureFixture[str]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import FIRST_WORD, Steps, next_step, random_examples, tiny_model
 
-from anyorder.data.batch import Example, collate
+from anyorder.data.batches import Example, collate
 from anyorder.network.model import Indigo
 from anyorder.search import scoring
 from anyorder.search.adaptive import draw_orders

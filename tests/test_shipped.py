@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from corpora import assert_one_line_refusal, call_here, learned
 
-from anyorder.ground import shipped
-from anyorder.ground.errors import UserError
+from anyorder import pretrained
+from anyorder.errors import UserError
 from anyorder.runs.export import export
 from anyorder.runs.generate import Writer
 
@@ -20,20 +20,20 @@ NO_RESULTS = "small: comes with the package, which keeps no results; evaluate a 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only model of the package, as seen from an empty folder."""
-    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "ours")
-    export(learned().run, shipped.FOLDER / "small", precision="fp16")
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "ours")
+    export(learned().run, pretrained.FOLDER / "small", precision="fp16")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    return shipped.FOLDER / "small"
+    return pretrained.FOLDER / "small"
 
 
 def test_a_name_means_one_of_ours_unless_there_is_such_a_folder(small: Path) -> None:
-    assert shipped.shipped_models() == ["small"]
+    assert pretrained.shipped_models() == ["small"]
     assert Writer.load("small").generate(["a b"])
     with pytest.raises(UserError, match=r"^large: no such folder; by name there is small$"):
         Writer.load("large")
     Path("small").mkdir()
-    assert not shipped.is_shipped(Path("small"))
+    assert not pretrained.is_shipped(Path("small"))
     with pytest.raises(UserError, match=r"^small: no config.json in it"):
         Writer.load("small")
 

@@ -15,8 +15,8 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.significance import PairedTest
 from sacrebleu.significance import Result as SacreResult
 
+from anyorder.evaluation.significance import SEED, Comparison, compare, compare_means, interval, trainings_p
 from anyorder.metrics import METRICS, Options, Result, evaluate
-from anyorder.metrics.significance import SEED, Comparison, compare, compare_means, interval, trainings_p
 
 LINES, SAMPLES = 60, 200
 OFFLINE = [name for name in METRICS if name not in ("ribes", "meteor", "cider")]  # without the extra or Java

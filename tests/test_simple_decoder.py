@@ -11,10 +11,10 @@ import torch
 from conftest import places_after, pointer_by_hand
 from corpora import learned
 
-from anyorder.data.batch import collate_sources
-from anyorder.ground.tokens import BOS, EOD, EOS
+from anyorder.data.batches import collate_sources
 from anyorder.runs.generate import Writer
 from anyorder.search.families import ordered
+from anyorder.text.tokenizer import BOS, EOD, EOS
 
 SENTENCES = 1000
 

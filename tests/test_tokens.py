@@ -12,11 +12,10 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.ground import tokens
-from anyorder.ground.config import Side, Text
-from anyorder.ground.errors import UserError
-from anyorder.ground.tokens import BOS, EOD, EOS, FEW_LINES, PAD, SPECIALS, UNK, Tokenizer
-from anyorder.ground.words import _mecab_tagger, splitter
+from anyorder.config.data import Side, Text
+from anyorder.errors import UserError
+from anyorder.text.tokenizer import BOS, EOD, EOS, FEW_LINES, PAD, SPECIALS, UNK, SideName, Tokenizer
+from anyorder.text.words import _mecab_tagger, splitter
 
 SPACES = Side(split="spaces")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -49,7 +48,7 @@ def test_decoding_undoes_encoding_for_words_of_known_letters(line: str) -> None:
 
 @given(st.text(max_size=20), st.sampled_from(["source", "target"]), st.sampled_from([PIECES, WORDS]))
 def test_any_text_has_ids_in_range_and_pieces_that_add_up(
-    line: str, side: tokens.SideName, tokenizer: Tokenizer
+    line: str, side: SideName, tokenizer: Tokenizer
 ) -> None:
     encoded = tokenizer.encode(line, side)
     limit = tokenizer.target_size if side == "target" else tokenizer.size

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from anyorder.ground.replay import Step, steps, written_at
+from anyorder.inference.hypothesis import Step, steps, written_at
 from anyorder.views.svg import svg
 from anyorder.views.trace import draw
 

@@ -36,11 +36,11 @@ from corpora import (
 )
 from safetensors.numpy import load_file
 
-from anyorder.ground.config import Train
-from anyorder.ground.errors import UserError
+from anyorder.config.train import Train
+from anyorder.data.dataset import prepare
+from anyorder.errors import UserError
 from anyorder.runs.checkpoint import checkpoints, load_trained
 from anyorder.runs.optimise import learning_rate
-from anyorder.runs.prepare import prepare
 from anyorder.runs.train import train
 from anyorder.runs.validate import Validation
 

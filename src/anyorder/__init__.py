@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anyorder.ground.errors import UserError
-from anyorder.ground.version import __version__
+from anyorder.errors import UserError
+from anyorder.version import __version__
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,19 +6,14 @@ import errno
 import sys
 from typing import NoReturn
 
-from anyorder.ground.errors import UserError
-from anyorder.ground.interruption import INTERRUPTED
-from anyorder.ground.kept_memory import keep_memory
-from anyorder.ground.quick_start import put_off_shapes
-
-WRITING = ("generate", "complete")  # commands that neither learn nor compile
+from anyorder.errors import UserError
+from anyorder.models.kernels.malloc import keep_memory
+from anyorder.system.interruption import INTERRUPTED
 
 
 def main() -> NoReturn:
     """Run a command; what a person can mend is said in one line, without a traceback."""
     keep_memory()
-    if sys.argv[1:2] and sys.argv[1] in WRITING:
-        put_off_shapes()
     try:
         _run()
     except KeyboardInterrupt:

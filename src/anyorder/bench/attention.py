@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.bench.measure import Row, calibration, interleaved, time_rows
-from anyorder.ground.insertion import relations
+from anyorder.insertion import relations
 from anyorder.network.layers import Relations, SelfAttention, join_heads
 
 BASELINE = "scaled_dot_product_attention, no relations"

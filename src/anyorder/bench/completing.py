@@ -15,14 +15,14 @@ import torch
 from anyorder.bench import asked
 from anyorder.bench.asked import Request, kept_share
 from anyorder.bench.grid_beam import check_searchable, grid_beam
-from anyorder.data.batch import collate_sources
-from anyorder.ground.errors import UserError
-from anyorder.ground.tokens import Tokenizer
+from anyorder.data.batches import collate_sources
+from anyorder.errors import UserError
+from anyorder.evaluation.significance import compare
 from anyorder.metrics import Options, Result, evaluate
-from anyorder.metrics.significance import compare
 from anyorder.network.model import Indigo
 from anyorder.runs.generate import Writer
 from anyorder.search.families import ordered
+from anyorder.text.tokenizer import Tokenizer
 
 FREE = "free"
 REQUIRED = (1, 2, 4)  # words of the reference, each set within the next

@@ -8,14 +8,14 @@ from functools import partial
 
 import torch
 
+from anyorder import config
 from anyorder.bench.measure import Row, calibration, interleaved, time_rows
-from anyorder.ground import config
-from anyorder.ground.tokens import EOD, UNK
-from anyorder.network.encoder_decoder import Shape
+from anyorder.config.model import Shape
 from anyorder.network.insertion_model import InsertionTransformer
 from anyorder.network.model import Indigo
 from anyorder.search.beam import Hypothesis
 from anyorder.search.families import Model, family_of
+from anyorder.text.tokenizer import EOD, UNK
 
 NEVER_ENDS = 1e9  # as a penalty of the end
 

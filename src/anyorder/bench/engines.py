@@ -12,16 +12,16 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
+from anyorder import config
 from anyorder.bench.measure import Row, bandwidth, calibration, in_turns, time_rows
 from anyorder.bench.peers import ctranslate2_decoder, marian, marian_decoder
 from anyorder.bench.workers import Prepare, Work, Worker
-from anyorder.ground import config
-from anyorder.ground.tokens import EOD, UNK
-from anyorder.network.encoder_decoder import Shape
+from anyorder.config.model import Shape
 from anyorder.network.left_to_right import LeftToRight
 from anyorder.network.model import Indigo
 from anyorder.network.packed import PRECISIONS, pack
 from anyorder.search.decode import decode
+from anyorder.text.tokenizer import EOD, UNK
 
 BASELINE = "InDIGO"
 FLOAT_BYTES = 4

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from anyorder.ground.errors import UserError
-from anyorder.ground.insertion import insert
-from anyorder.ground.tokens import BOS, EOS
+from anyorder.errors import UserError
+from anyorder.insertion import insert
 from anyorder.network.model import END, Indigo
+from anyorder.text.tokenizer import BOS, EOS
 
 # K hypotheses under way, n tokens on the canvas
 

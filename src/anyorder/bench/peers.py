@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anyorder.ground import config
-from anyorder.ground.errors import UserError
-from anyorder.ground.tokens import BOS, EOS, PAD
+from anyorder import config
+from anyorder.errors import UserError
+from anyorder.text.tokenizer import BOS, EOS, PAD
 
 CLIP_NORM = 1.0
 

@@ -10,18 +10,18 @@ from typing import cast
 import numpy as np
 import torch
 
+from anyorder import config
 from anyorder.bench.measure import Row, calibration, interleaved, shares_of_time, time_rows
-from anyorder.bench.memory import peak_memory
-from anyorder.data.batch import Batch, Example, collate
-from anyorder.ground import config
-from anyorder.ground.tokens import UNK
-from anyorder.network.encoder_decoder import Shape
+from anyorder.config.model import Shape
+from anyorder.data.batches import Batch, Example, collate
 from anyorder.network.layers import DecoderLayer
 from anyorder.network.model import Indigo
 from anyorder.runs.optimise import Optimiser
-from anyorder.runs.processes import Processes
 from anyorder.runs.searched import learn_from, search_batch, searching
 from anyorder.search.adaptive import Orders
+from anyorder.system.distributed import Processes
+from anyorder.system.memory import peak_memory
+from anyorder.text.tokenizer import UNK
 
 BASELINE = "left to right"
 MEAN_LENGTH = 13

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from anyorder.bench.measure import Row, interleaved, time_rows
-from anyorder.ground.errors import UserError
+from anyorder.errors import UserError
 
 BASELINE = "import torch"
 

@@ -10,16 +10,17 @@ from typing import Literal
 import numpy as np
 import torch
 
+from anyorder import config
 from anyorder.bench.engines import Setting, endless, random_source, write
 from anyorder.bench.measure import Row, calibration, interleaved, time_rows
-from anyorder.bench.memory import peak_memory
 from anyorder.bench.peers import marian, marian_trainer
-from anyorder.data.batch import Batch, Example, collate
-from anyorder.ground import config
+from anyorder.data.batches import Batch, Example, collate
 from anyorder.network.left_to_right import LeftToRight
 from anyorder.network.model import Indigo
 from anyorder.runs.optimise import Optimiser
-from anyorder.runs.processes import Processes, multiplies_in_bf16
+from anyorder.system.devices import multiplies_in_bf16
+from anyorder.system.distributed import Processes
+from anyorder.system.memory import peak_memory
 
 BASELINE = "our left to right"
 FEW_SENTENCES = 32  # that the memory of decoding is measured for

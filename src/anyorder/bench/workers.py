@@ -15,8 +15,8 @@ from typing import Self
 import torch
 
 from anyorder.bench.measure import seconds_of
-from anyorder.ground.errors import UserError
-from anyorder.ground.kept_memory import keep_memory, settle
+from anyorder.errors import UserError
+from anyorder.models.kernels.malloc import keep_memory, settle
 
 Work = Callable[[], object]
 Prepare = Callable[..., Work]  # from what differs between turns

@@ -50,7 +50,7 @@ app.add_typer(benchmarks.app, name="bench")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from anyorder.ground.version import __version__
+        from anyorder.version import __version__
 
         typer.echo(f"anyorder {__version__}")
         raise typer.Exit

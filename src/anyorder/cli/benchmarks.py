@@ -12,9 +12,10 @@ import typer
 
 from anyorder.cli.output import AS_JSON, print_json, results, table
 from anyorder.cli.progress import Watcher
-from anyorder.ground.config import Model, checked
-from anyorder.ground.errors import UserError
-from anyorder.ground.kept_memory import settle
+from anyorder.config.model import Model
+from anyorder.config.section import checked
+from anyorder.errors import UserError
+from anyorder.models.kernels.malloc import settle
 
 if TYPE_CHECKING:
     from anyorder.bench.engines import Setting
@@ -327,7 +328,7 @@ def _setting(*, small: bool, length: int) -> Setting:
 def _draw(path: Path | None, rows: Sequence[Row], *, title: str, axis: str, upward: str) -> None:
     if path is None:
         return
-    from anyorder.ground.files import write_file
+    from anyorder.system.files import write_file
     from anyorder.views.bench_plot import plot
 
     write_file(path, plot(rows, title=title, axis=axis, upward=upward).encode())
@@ -335,7 +336,7 @@ def _draw(path: Path | None, rows: Sequence[Row], *, title: str, axis: str, upwa
 
 def _sentences(path: Path) -> list[str]:
     """Lines of which each holds something: times are of a sentence and of a token."""
-    from anyorder.data.reading import read_lines
+    from anyorder.data.readers import read_lines
 
     sentences = []
     for number, line in read_lines(path):

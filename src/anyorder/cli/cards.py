@@ -23,9 +23,9 @@ def card(
 
     Example: `anyorder card runs/l2r --output runs/l2r/README.md`
     """
-    from anyorder.ground.files import write_file
-    from anyorder.ground.shipped import is_shipped
+    from anyorder.pretrained import is_shipped
     from anyorder.runs.results import evaluated_splits
+    from anyorder.system.files import write_file
     from anyorder.views.card import model_card
 
     check_folder("--output", output)

@@ -13,8 +13,8 @@ from rich.text import Text
 from anyorder.cli.evaluating import metric_names
 from anyorder.cli.output import check_folder, print_json, print_line, results, table
 from anyorder.cli.progress import Watcher
-from anyorder.ground.config import Splits
-from anyorder.ground.errors import UserError
+from anyorder.config.data import Splits
+from anyorder.errors import UserError
 
 if TYPE_CHECKING:
     from anyorder.runs.comparison import RunComparison
@@ -128,8 +128,8 @@ def compare(
 
 
 def _draw(loaded: list[RunResults], *, path: Path) -> None:
-    from anyorder.ground.files import write_file
     from anyorder.runs.beam_curves import beam_curves
+    from anyorder.system.files import write_file
     from anyorder.views.beam_plot import plot
 
     found = beam_curves(loaded)
@@ -175,10 +175,10 @@ def _write_report(
     first_lines: int | None,
     device: str | None,
 ) -> None:
-    from anyorder.ground.files import write_file
     from anyorder.runs.beam_curves import beam_curves_if_any
     from anyorder.runs.case_studies import write_again
     from anyorder.runs.training_curves import training_curves
+    from anyorder.system.files import write_file
     from anyorder.views.report import Content, report
 
     order_lines = min(order_lines, compared.lines)

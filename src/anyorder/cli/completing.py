@@ -12,8 +12,8 @@ import typer
 from anyorder.cli.input import stdin_lines
 from anyorder.cli.output import AS_JSON, show_outputs
 from anyorder.cli.writing import DEVICE, RUN, decode_option
-from anyorder.ground.errors import UserError
-from anyorder.ground.kept_memory import settle
+from anyorder.errors import UserError
+from anyorder.models.kernels.malloc import settle
 
 Request = tuple[str, str | None, dict[str, Any]]  # what messages call it, its source and its canvas
 
@@ -111,7 +111,7 @@ def complete(
 
 
 def _requests(path: Path | None) -> Iterator[Request]:
-    from anyorder.data.reading import has_half_characters, parsed_json, read_lines
+    from anyorder.data.readers import has_half_characters, parsed_json, read_lines
 
     lines = enumerate(stdin_lines(), start=1) if path is None else read_lines(path)
     for number, line in lines:

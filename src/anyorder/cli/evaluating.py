@@ -12,8 +12,9 @@ import typer
 from anyorder.cli.output import AS_JSON, print_json, print_line, results, table
 from anyorder.cli.progress import Watcher
 from anyorder.cli.text_scores import evaluate_files, read_text
-from anyorder.ground.config import WIDEST_BEAM, Splits
-from anyorder.ground.errors import UserError
+from anyorder.config.data import Splits
+from anyorder.config.section import WIDEST_BEAM
+from anyorder.errors import UserError
 
 if TYPE_CHECKING:
     from anyorder.metrics import Options

@@ -6,8 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from anyorder.cli.output import print_line, results, table
-from anyorder.ground.durations import SECONDS_AN_HOUR, duration
-from anyorder.runs.dry_run import BatchCost, Forecast
+from anyorder.runs.dry_run import SECONDS_AN_HOUR, BatchCost, Forecast, duration
 
 BUSY = 0.8  # of a core: who has less shares it with others
 

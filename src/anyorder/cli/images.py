@@ -10,10 +10,10 @@ import typer
 
 from anyorder.cli.output import results
 from anyorder.cli.progress import Watcher
-from anyorder.ground.errors import UserError
+from anyorder.errors import UserError
 
 if TYPE_CHECKING:
-    from anyorder.data.grids import Grid, NamedVectors
+    from anyorder.data.features import Grid, NamedVectors
 
 SKIP = "--skip-unreadable"
 
@@ -49,10 +49,10 @@ def features(
 
 
 def _extracted(inputs: list[Path], output: Path, *, skip: bool, device: str | None, watcher: Watcher) -> Grid:
-    from anyorder.data.grids import save_grid
+    from anyorder.data.features import save_grid
     from anyorder.data.photos import find_photos
     from anyorder.runs.image_features import EXTRACTOR, Extractor
-    from anyorder.runs.processes import pick_device
+    from anyorder.system.devices import pick_device
 
     def unreadable(error: UserError) -> None:
         if not skip:
@@ -66,8 +66,8 @@ def _extracted(inputs: list[Path], output: Path, *, skip: bool, device: str | No
 
 
 def _converted(inputs: list[Path], output: Path, *, watcher: Watcher) -> Grid:
-    from anyorder.data.grids import NamedVectors, save_grid
-    from anyorder.data.reading import File, image_rows, open_features
+    from anyorder.data.features import NamedVectors, save_grid
+    from anyorder.data.readers import File, image_rows, open_features
 
     if len(inputs) > 1:
         raise UserError(f"{', '.join(map(str, inputs))}: an .npz must be given alone")

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from anyorder.ground.errors import UserError
+from anyorder.errors import UserError
 
 
 def stdin_lines() -> Iterator[str]:

@@ -14,9 +14,10 @@ from rich.table import Table
 
 from anyorder.cli.output import AS_JSON, check_folder, print_json, results, table
 from anyorder.cli.progress import Watcher
-from anyorder.ground.config import Recipe, Splits, load_recipe
-from anyorder.ground.errors import UserError
-from anyorder.ground.interruption import INTERRUPTED
+from anyorder.config.data import Splits
+from anyorder.config.recipe import Recipe, load_recipe
+from anyorder.errors import UserError
+from anyorder.system.interruption import INTERRUPTED
 
 if TYPE_CHECKING:
     from anyorder.data.corpus import Corpus, Statistics
@@ -36,7 +37,7 @@ def prepare(recipe: RECIPE, overrides: OVERRIDES = None, as_json: bool = AS_JSON
     Example: `anyorder prepare recipe.toml`
     """
     from anyorder.data.corpus import load_split, statistics
-    from anyorder.runs.prepare import prepare as prepare_data
+    from anyorder.data.dataset import prepare as prepare_data
 
     settings = load_recipe(recipe, overrides or ())
     with Watcher() as watcher:

@@ -15,15 +15,16 @@ import typer
 from anyorder.cli.order_tables import figures_table, first_tokens_table, group_table, meanings, numbered
 from anyorder.cli.output import AS_JSON, check_folder, print_json, results
 from anyorder.cli.progress import Watcher
-from anyorder.ground.config import Recipe, Splits
-from anyorder.ground.errors import UserError
-from anyorder.ground.order_statistics import Compared, compare
+from anyorder.config.data import Splits
+from anyorder.config.recipe import Recipe
+from anyorder.errors import UserError
+from anyorder.orders.statistics import Compared, compare
 
 if TYPE_CHECKING:
-    from anyorder.data.reading import Files
-    from anyorder.data.syntax import SpacyParser
-    from anyorder.ground.tokens import Tokenizer
+    from anyorder.data.readers import Files
+    from anyorder.orders.syntax import SpacyParser
     from anyorder.runs.found_orders import FoundOrders, OrderedSentence
+    from anyorder.text.tokenizer import Tokenizer
 
 DEFAULT_SPLIT: Splits = "dev"
 DEFAULT_BEAM = 8
@@ -73,7 +74,7 @@ def orders(
 
     Example: `anyorder orders runs/sao --split dev --svg orders.svg`
     """
-    from anyorder.ground.files import write_file
+    from anyorder.system.files import write_file
     from anyorder.views.order_plot import plot
 
     asked = _Asked(
@@ -173,7 +174,7 @@ def _found(asked: _Asked, watcher: Watcher, *, device: str | None) -> _Found:
     """What the model finds for targets, or how it writes."""
     from anyorder.runs.checkpoint import load_trained
     from anyorder.runs.found_orders import search_targets, written_outputs
-    from anyorder.runs.processes import pick_device
+    from anyorder.system.devices import pick_device
 
     picked = pick_device(device or "auto")
     trained = load_trained(asked.run, device=picked)
@@ -197,8 +198,8 @@ def _found(asked: _Asked, watcher: Watcher, *, device: str | None) -> _Found:
 
 def _found_in_training(asked: _Asked, watcher: Watcher) -> _Found:
     """What training's last search found: needs the training pairs, but no weights."""
+    from anyorder.data.dataset import prepare
     from anyorder.runs.found_orders import kept_from_training
-    from anyorder.runs.prepare import prepare
     from anyorder.runs.run_folder import recipe_of_run
 
     recipe = recipe_of_run(asked.run)
@@ -211,7 +212,7 @@ def _found_in_training(asked: _Asked, watcher: Watcher) -> _Found:
 
 
 def _files(recipe: Recipe, *, split: Splits | None, source: Path | None, target: Path | None) -> Files:
-    from anyorder.data.reading import split_files
+    from anyorder.data.readers import split_files
     from anyorder.runs.found_orders import files_of_pairs
 
     if source is not None and target is not None:
@@ -224,7 +225,7 @@ def _named(split: Splits | None, target: Path | None) -> str:
 
 
 def _tagger(parser: str | None) -> SpacyParser | None:
-    from anyorder.data.syntax import SpacyParser
+    from anyorder.orders.syntax import SpacyParser
 
     if parser is None:
         return None
@@ -241,7 +242,7 @@ def _tags(
     tokenizer: Tokenizer,
 ) -> list[list[str]] | None:
     """The part of speech of each word, if there is something that tells it."""
-    from anyorder.data.syntax import ConlluFile
+    from anyorder.orders.syntax import ConlluFile
 
     if conllu is not None:
         trees = ConlluFile(conllu, normalise=tokenizer.normalised)
@@ -254,7 +255,7 @@ def _tags(
 def _counted(
     sentences: Sequence[OrderedSentence], recipe: Recipe, *, progress: Callable[[int, int], None]
 ) -> _Counted:
-    from anyorder.data.orders import count_words
+    from anyorder.orders.fixed import count_words
     from anyorder.runs.found_orders import training_counts
 
     in_training = training_counts(recipe, progress=progress)

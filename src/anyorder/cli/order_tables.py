@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from anyorder.cli.output import table
-from anyorder.ground.order_statistics import Compared, Figures, OrderStatistics
+from anyorder.orders.statistics import Compared, Figures, OrderStatistics
 
 if TYPE_CHECKING:
     from anyorder.runs.found_orders import OrderedSentence

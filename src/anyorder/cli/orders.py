@@ -12,11 +12,11 @@ from rich.text import Text
 
 from anyorder.cli.input import stdin_lines
 from anyorder.cli.output import AS_JSON, SVG, check_folder, print_json, results, write_svg
-from anyorder.ground.config import Order
-from anyorder.ground.errors import UserError
+from anyorder.config.order import Order
+from anyorder.errors import UserError
 
 if TYPE_CHECKING:
-    from anyorder.ground.replay import Step
+    from anyorder.inference.hypothesis import Step
     from anyorder.views.relations_picture import Relations
 
 
@@ -58,8 +58,8 @@ def order(
     """
     import numpy as np
 
-    from anyorder.data.orders import Line, prepare_order
-    from anyorder.ground.replay import steps
+    from anyorder.inference.hypothesis import steps
+    from anyorder.orders.orderer import Line, prepare_order
     from anyorder.views.relations_picture import relations_of
 
     check_folder("--svg", svg)
@@ -84,7 +84,7 @@ def order(
 
 def order_section(name: str, *, parser: str | None, order_file: Path | None) -> Order:
     """The [order] that a command's flags stand for; its lines are the split `test`."""
-    from anyorder.data.orders import order_rule
+    from anyorder.orders.fixed import order_rule
 
     needs = order_rule(name).needs
     if needs == "file" and order_file is None:
@@ -105,8 +105,8 @@ def order_section(name: str, *, parser: str | None, order_file: Path | None) -> 
 
 def _common(name: str, corpus: Path | None) -> frozenset[str] | None:
     """The corpus's frequent words, if the order goes by them."""
-    from anyorder.data.orders import common_words, count_words, order_rule
-    from anyorder.data.reading import read_lines
+    from anyorder.data.readers import read_lines
+    from anyorder.orders.fixed import common_words, count_words, order_rule
 
     if order_rule(name).needs != "counts":
         return None
@@ -137,7 +137,7 @@ def _show(name: str, one: _Shown, *, as_json: bool) -> None:
 
 
 def _draw(path: Path, first: _Shown | None) -> None:
-    from anyorder.ground.files import write_file
+    from anyorder.system.files import write_file
     from anyorder.views.relations_picture import LARGEST, relations_svg
 
     if first is not None and first.relations is not None:

@@ -13,11 +13,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from anyorder.ground.errors import UserError
+from anyorder.errors import UserError
 
 if TYPE_CHECKING:
-    from anyorder.ground.replay import Step
-    from anyorder.runs.outputs import Output
+    from anyorder.inference.hypothesis import Output, Step
 
 # No markup: paths and words may have brackets.
 results = Console(highlight=False, markup=False, soft_wrap=False)
@@ -64,7 +63,7 @@ def check_folder(flag: str, path: Path | None) -> None:
 
 def write_svg(path: Path, steps: Sequence[Step]) -> None:
     """A moving picture of how a sentence was written."""
-    from anyorder.ground.files import write_file
+    from anyorder.system.files import write_file
     from anyorder.views.svg import svg
 
     if not steps:

@@ -10,10 +10,11 @@ from typing import Any
 import typer
 
 from anyorder.cli.output import results
-from anyorder.ground.config import Order, SplitFiles, Splits
-from anyorder.ground.errors import UserError
-from anyorder.ground.files import write_file
-from anyorder.views.template import AS_IT_IS, SIZES, Size, Wishes, recipe_text
+from anyorder.config.data import SplitFiles, Splits
+from anyorder.config.order import Order
+from anyorder.config.template import AS_IT_IS, SIZES, Size, Wishes, recipe_text
+from anyorder.errors import UserError
+from anyorder.system.files import write_file
 
 PURPOSES: dict[Splits, str] = {"train": "to learn from", "dev": "to validate on", "test": "to test on"}
 LANGUAGES = f"en, de, ...; ja: by MeCab; {AS_IT_IS}: words are what blanks separate"
@@ -90,7 +91,7 @@ def _split(split: Splits, *, source: Path | None, target: Path | None, jsonl: Pa
 
 def _order(name: str | None, *, parser: str | None, trees: dict[Splits, Path | None]) -> Order:
     """The recipe's [order], with all that it takes."""
-    from anyorder.data.orders import order_rule
+    from anyorder.orders.fixed import order_rule
 
     name = name or _asked(f"Order to write in ({ORDERS})", default="l2r")
     needs = order_rule(name).needs

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anyorder.cli.output import print_json, print_line, results, table
-from anyorder.ground.errors import UserError
+from anyorder.errors import UserError
 
 if TYPE_CHECKING:
+    from anyorder.evaluation.significance import Comparison
     from anyorder.metrics import Metric, Options, Result
-    from anyorder.metrics.significance import Comparison
 
 
 def evaluate_files(
@@ -28,8 +28,8 @@ def evaluate_files(
     as_json: bool,
 ) -> None:
     """Score a file and print what came out; baseline: another, to test the difference."""
+    from anyorder.evaluation.significance import compare
     from anyorder.metrics import evaluate as score
-    from anyorder.metrics.significance import compare
 
     if hyp is None:
         raise UserError("give RUN, the folder of a trained model, or --hyp and --ref")
@@ -51,7 +51,7 @@ def evaluate_files(
 
 def read_text(path: Path) -> list[str]:
     """Lines of a file that must have some."""
-    from anyorder.data.reading import read_lines
+    from anyorder.data.readers import read_lines
 
     lines = [text for _, text in read_lines(path)]
     if not lines:

@@ -25,14 +25,13 @@ from anyorder.cli.output import (
     table,
     write_svg,
 )
-from anyorder.ground.config import Decode
-from anyorder.ground.errors import UserError
-from anyorder.ground.kept_memory import settle
+from anyorder.config.decode import Decode
+from anyorder.errors import UserError
+from anyorder.models.kernels.malloc import settle
 
 if TYPE_CHECKING:
-    from anyorder.ground.replay import Step
+    from anyorder.inference.hypothesis import Output, Step
     from anyorder.runs.generate import Source, Writer
-    from anyorder.runs.outputs import Output
     from anyorder.search.scoring import Marginal, Score
 
 RUN = Annotated[str, typer.Argument(help="Folder of a trained model.", show_default=False)]
@@ -152,9 +151,9 @@ def _chunks(inputs: list[Path] | None, *, at_once: int) -> Iterator[list[Source]
 
 
 def _from_files(inputs: list[Path]) -> Iterator[Source]:
-    from anyorder.data.grids import SUFFIXES
+    from anyorder.data.features import SUFFIXES
     from anyorder.data.photos import is_photo
-    from anyorder.data.reading import File, open_features, read_lines
+    from anyorder.data.readers import File, open_features, read_lines
 
     for path in inputs:
         if is_photo(path):
@@ -227,7 +226,7 @@ def score(
 
     Example: `anyorder score runs/l2r --source dev.en --target dev.de --order l2r`
     """
-    from anyorder.data.reading import read_lines
+    from anyorder.data.readers import read_lines
     from anyorder.runs.generate import Writer
 
     _check_flags(order, order_file=order_file, samples=samples)

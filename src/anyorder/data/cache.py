@@ -13,8 +13,9 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from anyorder.data.reading import Files, content_digest
-from anyorder.ground.config import Recipe, Text
+from anyorder.config.data import Text
+from anyorder.config.recipe import Recipe
+from anyorder.data.readers import Files, content_digest
 
 FORMAT = 3  # of all entries; a change of it leaves older ones alone
 KEY = "data.cache"  # what a recipe calls the place

@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from anyorder.data import cache, reading
-from anyorder.data.orders import common_words
-from anyorder.data.reading import Fault, Features, File, Files, Pair
-from anyorder.ground.config import Recipe, Splits
-from anyorder.ground.errors import UserError
-from anyorder.ground.files import published, write_array
-from anyorder.ground.paired import PairEncoder, SourceTokens
-from anyorder.ground.tokens import UNK, SideName, Tokenizer, Tokens
+from anyorder.config.data import Splits
+from anyorder.config.recipe import Recipe
+from anyorder.data import cache, readers
+from anyorder.data.readers import Fault, Features, File, Files, Pair
+from anyorder.errors import UserError
+from anyorder.orders.fixed import common_words
+from anyorder.system.files import published, write_array
+from anyorder.text.pairs import PairEncoder, SourceTokens
+from anyorder.text.tokenizer import UNK, SideName, Tokenizer, Tokens
 
 Progress = Callable[[int, int], None]  # lines done, lines in all
 
@@ -101,8 +102,8 @@ class Statistics:
 
 def train_tokenizer(recipe: Recipe, *, progress: Progress | None = None) -> Tokenizer:
     """Learn the vocabulary of the recipe's training text, or fetch it from the cache."""
-    files = reading.split_files(recipe, "train")
-    texts = reading.texts_of(files)
+    files = readers.split_files(recipe, "train")
+    texts = readers.texts_of(files)
     settings: dict[str, object] = {"train_lines": recipe.data.train_lines}
     folder = cache.entry(recipe, "tokenizers", files=texts, settings=settings)
     if not folder.exists():
@@ -121,7 +122,7 @@ def load_split(
     Empty, over-long and unreadable lines of train and dev are refused or skipped as data.bad_lines says.
     The test split is kept whole, because scores are over all of its lines.
     """
-    files = reading.split_files(recipe, split)
+    files = readers.split_files(recipe, split)
     settings: dict[str, object] = {
         "tokenizer": tokenizer.to_json(),
         "target_size": tokenizer.target_size,
@@ -168,7 +169,7 @@ def _learn(recipe: Recipe, files: Files, *, progress: Progress | None) -> Tokeni
     reads = count(start=1)
 
     def pairs() -> Iterator[Pair]:
-        for entry in islice(reading.read_pairs(files), lines):
+        for entry in islice(readers.read_pairs(files), lines):
             done = next(reads)
             if progress is not None and (done % _CHUNK == 0 or done == total):
                 progress(done, total)
@@ -186,7 +187,7 @@ def _learn(recipe: Recipe, files: Files, *, progress: Progress | None) -> Tokeni
 
 def lines_to_read(recipe: Recipe, split: Splits, files: Files) -> int:
     """All lines of a split, but for a recipe that reads only the beginning of train."""
-    lines = reading.count_pairs(files)
+    lines = readers.count_pairs(files)
     return min(lines, recipe.data.train_lines or lines) if split == "train" else lines
 
 
@@ -248,12 +249,12 @@ def _tokenise(
 ) -> _Tokenised:
     total = lines_to_read(recipe, split, files)
     if "features" in files:
-        reading.check_features(files["features"])
+        readers.check_features(files["features"])
     limit = None if split == "test" else recipe.data.max_length
     encoder = PairEncoder(tokenizer, copying=recipe.model.copying)
     tokenised = _Tokenised()
     done = 0
-    for chunk in reading.in_chunks(islice(reading.read_pairs(files), total), size=_CHUNK):
+    for chunk in readers.in_chunks(islice(readers.read_pairs(files), total), size=_CHUNK):
         _tokenise_chunk(chunk, files, encoder, limit=limit, into=tokenised)
         done += len(chunk)
         if progress is not None:
@@ -296,10 +297,10 @@ def _length_fault(
     sides: list[tuple[SideName, SourceTokens | Tokens | None]] = [("source", source), ("target", target)]
     for side, tokens in sides:
         if tokens is not None and not tokens.ids:
-            return reading.side_fault(files, side, line=line, reason="empty line")
+            return readers.side_fault(files, side, line=line, reason="empty line")
         if tokens is not None and len(tokens.ids) > limit:
             detail = f"{len(tokens.ids)} tokens, data.max_length = {limit}"
-            return reading.side_fault(files, side, line=line, reason="over-long line", detail=detail)
+            return readers.side_fault(files, side, line=line, reason="over-long line", detail=detail)
     return None
 
 
@@ -322,7 +323,7 @@ def _open_corpus(folder: Path, *, features: File | None) -> Corpus:
         source=(
             _open_ragged(folder, "source")
             if features is None
-            else Features(grid=reading.open_features(features), rows=_mapped(folder, "rows"))
+            else Features(grid=readers.open_features(features), rows=_mapped(folder, "rows"))
         ),
         target=_open_ragged(folder, "target"),
         pieces=_open_ragged(folder, "pieces"),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from anyorder.data.reading import read_lines
-from anyorder.ground.errors import UserError
+from anyorder.data.readers import read_lines
+from anyorder.errors import UserError
 
 if TYPE_CHECKING:
     from PIL.Image import Image

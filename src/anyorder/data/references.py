@@ -1,13 +1,17 @@
-"""The references that outputs are judged by: one a source, or all captions of an image."""
+"""What outputs are compared with: the references of each source, and which pairs training has seen."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle, islice
 
+import numpy as np
+from numpy.typing import NDArray
+
+from anyorder.config.data import Splits
+from anyorder.config.recipe import Recipe
 from anyorder.data.corpus import Corpus
-from anyorder.data.reading import Features, raw_pairs
-from anyorder.ground.config import Recipe, Splits
+from anyorder.data.readers import Features, Pair, raw_pairs, read_pairs, split_files, stream_pairs
 
 PairsOfSource = Sequence[int]  # in a corpus, in its order
 
@@ -38,3 +42,25 @@ def reference_texts(
         list(islice(cycle([texts[int(corpus.lines[pair])] for pair in pairs]), most)) for pairs in sources
     ]
     return [list(reference) for reference in zip(*of_sources, strict=True)]
+
+
+Words = tuple[tuple[str, ...], ...]
+
+
+def seen_in_training(recipe: Recipe, split: Splits, lines: Sequence[int]) -> NDArray[np.bool_]:
+    """Of the pairs at these lines of a split, rising: those whose source and target are a training pair's.
+
+    Spaces don't count. Training text is read line by line, and what can't be read of it is passed over.
+    """
+    unmet: dict[Words, list[int]] = {}
+    for number, pair in enumerate(stream_pairs(recipe, split, lines=lines)):
+        unmet.setdefault(_words(pair), []).append(number)
+    seen = np.zeros(len(lines), dtype=np.bool_)
+    for entry in islice(read_pairs(split_files(recipe, "train")), recipe.data.train_lines or None):
+        if isinstance(entry, Pair):
+            seen[unmet.pop(_words(entry), [])] = True
+    return seen
+
+
+def _words(pair: Pair) -> Words:
+    return tuple((pair.source or "").split()), tuple(pair.target.split())

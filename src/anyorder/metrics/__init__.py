@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from anyorder.ground.config import Side
-from anyorder.ground.errors import UserError
+from anyorder.config.data import Side
+from anyorder.errors import UserError
 from anyorder.metrics.cider import cider_metric
 from anyorder.metrics.exact import exact, exact_match, python_tokens
 from anyorder.metrics.meteor import Meteor
 from anyorder.metrics.metric import Metric, Options, References, Result
 from anyorder.metrics.ribes import ribes_metric
-from anyorder.metrics.sacre import bleu_metric, chrf_metric, ter_metric
+from anyorder.metrics.sacrebleu import bleu_metric, chrf_metric, ter_metric
 
 __all__ = ["DEFAULT", "METRICS", "Metric", "Options", "Result", "bleu", "evaluate", "exact"]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
-from anyorder.ground.errors import UserError
-from anyorder.metrics.java import find_jar, run_java
+from anyorder.errors import UserError
+from anyorder.metrics.meteor import find_jar, run_java
 from anyorder.metrics.metric import Mean, Metric, Options, References, case_of
-from anyorder.metrics.sacre import word_splitter
+from anyorder.metrics.sacrebleu import word_splitter
 
 AS_PUBLISHED = "ptb"  # Stanford's tokeniser for the Penn Treebank, in lower case and without punctuation
 

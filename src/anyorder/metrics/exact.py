@@ -8,8 +8,8 @@ import tokenize
 from collections.abc import Callable, Sequence
 from textwrap import dedent
 
-from anyorder.ground.version import __version__
 from anyorder.metrics.metric import Mean, Options, References, case_of
+from anyorder.version import __version__
 
 _NO_CODE = (tokenize.NL, tokenize.COMMENT)
 _LAYOUT = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)  # it matters that they are there, not how wide

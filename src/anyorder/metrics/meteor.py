@@ -1,18 +1,52 @@
-"""METEOR 1.5, by its own program (Denkowski and Lavie, 2014)."""
+"""METEOR 1.5, by the Java program that pycocoevalcap bundles."""
 
 from __future__ import annotations
 
 import gzip
+import shutil
+import subprocess
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from anyorder.ground.errors import UserError
-from anyorder.metrics.java import find_jar, run_java
+from anyorder.errors import UserError
 from anyorder.metrics.metric import Metric, Numbers, Options, References
-from anyorder.metrics.sacre import word_splitter
+from anyorder.metrics.sacrebleu import word_splitter
+
+
+def find_jar(*parts: str, needed_by: str) -> Path:
+    """A program of pycocoevalcap's. Java must be there too, or other metrics would be computed in vain."""
+    package = find_spec("pycocoevalcap")
+    if package is None or not package.submodule_search_locations:
+        raise UserError(f"{needed_by} needs pycocoevalcap: pip install 'anyorder[metrics]'")
+    _find_java(needed_by)
+    return Path(package.submodule_search_locations[0], *parts)
+
+
+def run_java(arguments: Sequence[str | Path], *, lines: Sequence[str], needed_by: str) -> list[str]:
+    """The lines that a program answers to the given ones."""
+    done = subprocess.run(
+        # Else Java reads and writes by the locale.
+        [_find_java(needed_by), "-Dfile.encoding=UTF-8", *arguments],
+        input="".join(f"{line}\n" for line in lines).encode(errors="replace"),
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
+        raise UserError(f"{needed_by}: Java has failed: {said or f'exit code {done.returncode}'}")
+    return done.stdout.decode().split("\n")[:-1]
+
+
+def _find_java(needed_by: str) -> str:
+    java = shutil.which("java")
+    if java is None:
+        raise UserError(f"{needed_by} needs Java 8 or later, and no `java` is on the path")
+    return java
+
 
 # What words are matched by in each language. Paraphrases come with pycocoevalcap for English alone.
 MODULES = {
@@ -22,10 +56,15 @@ MODULES = {
     **dict.fromkeys(("da", "fi", "hu", "it", "nl", "no", "pt", "ro", "sv", "tr"), ("exact", "stem")),
     "other": ("exact",),
 }
+
+
 # Whose text the program itself splits into words, which published figures rely on.
 _SPLIT_BY_METEOR = ("en", "de", "es", "fr", "ru", "cs")
 
+
 _BETWEEN = " ||| "
+
+
 # Where METEOR's statistics of a line have what is looked at here.
 _LENGTH, _REFERENCE_LENGTH, _CHUNKS, _MATCHES, _REFERENCE_MATCHES = 0, 1, -3, -2, -1
 

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from anyorder.ground.config import Side
+from anyorder.config.data import Side
 
 # L lines, C counts on each, N texts
 Numbers = NDArray[np.float64]

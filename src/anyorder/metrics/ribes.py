@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from anyorder.ground.errors import UserError
+from anyorder.errors import UserError
 from anyorder.metrics.metric import Mean, Metric, Options, References, case_of
-from anyorder.metrics.sacre import word_splitter
+from anyorder.metrics.sacrebleu import word_splitter
 
 ALPHA, BETA = 0.25, 0.10  # how much precision and brevity count; NTT's
 _FIRST_RIGHT = (3, 10, 4)  # before, NLTK counted only pairs of words that follow each other

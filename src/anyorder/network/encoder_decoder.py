@@ -14,24 +14,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from anyorder.ground import config
-from anyorder.ground.tokens import OWN_KINDS, PAD
+from anyorder import config
+from anyorder.config.model import Shape
 from anyorder.network.layers import DecoderLayer, Dropout, EncoderLayer, Relations, SourceKeys
+from anyorder.text.tokenizer import OWN_KINDS, PAD
 
 # B sources, S source vectors, H required tokens, D width
 
 READ_AT_ONCE = 32  # sources, to decode
+
+
 READ_PAIRS = 2**21  # of tokens that look at each other, at most: a source of thousands is read alone
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What the data decides about a model: its size, and what it reads."""
-
-    vocabulary: int  # ids of source and target
-    target_vocabulary: int  # the first of them, which targets use
-    features: int = 0  # width of the source's feature vectors; 0: sources are tokens
-    extractor: str | None = None  # what made them of photos, if that is known: so photos can be read too
 
 
 @dataclass(frozen=True)

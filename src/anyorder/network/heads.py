@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from anyorder.ground.insertion import legal_keys
-from anyorder.ground.tokens import EOD
+from anyorder.insertion import legal_keys
+from anyorder.text.tokenizer import EOD
 
 # R rows (sentences, beams or training steps), n tokens on the canvas, D width, V words, G gaps asked for
 

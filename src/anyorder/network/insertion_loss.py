@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anyorder.data.batch import Batch
-from anyorder.ground import config
-from anyorder.ground.tokens import BOS, EOS, PAD
+from anyorder import config
+from anyorder.data.batches import Batch
 from anyorder.network.heads import at_least_float
 from anyorder.network.insertion_model import FIRST_WORD, FULL, InsertionTransformer, gap_scores, gaps_of
 from anyorder.network.loss import Loss, word_scores
+from anyorder.text.tokenizer import BOS, EOS, PAD
 
 # B batch, T tokens of the longest target, n tokens of the longest canvas, G = n - 1 gaps, M of them real,
 # D width, V words

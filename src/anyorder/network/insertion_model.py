@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from anyorder.ground import config
-from anyorder.ground.tokens import EOD
-from anyorder.network.encoder_decoder import EncoderDecoder, Shape, initialise, sinusoids
+from anyorder import config
+from anyorder.config.model import Shape
+from anyorder.network.encoder_decoder import EncoderDecoder, initialise, sinusoids
 from anyorder.network.heads import NEVER, at_least_float
 from anyorder.network.layers import SourceKeys
+from anyorder.text.tokenizer import EOD
 
 # B sentences, n tokens of the longest canvas with its boundaries, G = n - 1 gaps, D width, V words
 

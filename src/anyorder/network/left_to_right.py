@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from anyorder.ground import config
-from anyorder.network.encoder_decoder import Shape, sinusoids
+from anyorder import config
+from anyorder.config.model import Shape
+from anyorder.network.encoder_decoder import sinusoids
 from anyorder.network.heads import LastGap
 from anyorder.network.model import Indigo
 

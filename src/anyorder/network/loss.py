@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from anyorder.data.batch import Batch
-from anyorder.ground.insertion import Supervision
-from anyorder.ground.tokens import EOD, UNK
+from anyorder.data.batches import Batch
+from anyorder.insertion import Supervision
 from anyorder.network.encoder_decoder import Memory
 from anyorder.network.heads import NEVER
 from anyorder.network.model import Indigo
+from anyorder.text.tokenizer import EOD, UNK
 
 BLOCK = 2**18  # logits, few enough for a cache
 

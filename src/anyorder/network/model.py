@@ -12,10 +12,11 @@ from copy import copy
 import torch
 from torch import Tensor, nn
 
-from anyorder.ground import config
-from anyorder.ground.insertion import anchors, relations
+from anyorder import config
+from anyorder.config.model import Shape
+from anyorder.insertion import anchors, relations
 from anyorder.network.copying import Copyable, CopyHead
-from anyorder.network.encoder_decoder import EncoderDecoder, Memory, Shape, initialise
+from anyorder.network.encoder_decoder import EncoderDecoder, Memory, initialise
 from anyorder.network.heads import GapHead, GapKeys, Pointer, WordHead, at_least_float, first_word
 from anyorder.network.layers import Past, Pool, Relations, SourceKeys
 from anyorder.network.vocabulary import Best, Product, Vocabulary, best_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from anyorder.ground.errors import UserError
+from anyorder.errors import UserError
 from anyorder.runs.checkpoint import CONFIG_FILE, Weights, checkpoints, load_trained, save_trained
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from anyorder.ground.config import Splits
-from anyorder.ground.errors import UserError
+from anyorder.config.data import Splits
+from anyorder.errors import UserError
 from anyorder.runs.comparison import check_comparable, group_trainings, row_labels
 from anyorder.runs.results import TUNED_ON, RunResults, Sweep
 

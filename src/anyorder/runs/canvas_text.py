@@ -15,14 +15,14 @@ from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from anyorder.ground import config
-from anyorder.ground.errors import UserError
-from anyorder.ground.paired import SourceTokens
-from anyorder.ground.tokens import SPECIALS, UNK, Tokenizer, Tokens
-from anyorder.ground.words import located, splitter
+from anyorder import config
+from anyorder.errors import UserError
 from anyorder.search.beam import Hypothesis
 from anyorder.search.canvas import CLOSED, Blank, Canvas, ForbiddenWord, Way
 from anyorder.search.constraints import UNLIMITED, find_room
+from anyorder.text.pairs import SourceTokens
+from anyorder.text.tokenizer import SPECIALS, UNK, Tokenizer, Tokens
+from anyorder.text.words import located, splitter
 
 BLANK = re.compile(r"_{3,}(?:\{(?P<bounds>[^}]*)\})?")
 BOUNDS = re.compile(r"(?P<least>\d{0,9})(?P<comma>,?)(?P<most>\d{0,9})", re.ASCII)

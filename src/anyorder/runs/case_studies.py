@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import combinations
 
-from anyorder.ground.errors import UserError
+from anyorder.errors import UserError
+from anyorder.inference.hypothesis import Output
 from anyorder.runs.comparison import group_trainings, row_labels
 from anyorder.runs.evaluate import Evaluator, Listener, SplitText
 from anyorder.runs.generate import Writer
-from anyorder.runs.outputs import Output
 from anyorder.runs.results import RunResults
 
 Lines = Sequence[int]  # of the results, counted from 1

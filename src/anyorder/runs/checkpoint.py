@@ -22,16 +22,17 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor, nn
 
-from anyorder.ground.config import Recipe, Section, checked
-from anyorder.ground.errors import UserError
-from anyorder.ground.files import make_folder, read_versioned, write_file
-from anyorder.ground.shipped import located, shipped_models
-from anyorder.ground.tokens import FILE_NAME as TOKENIZER_FILE
-from anyorder.ground.tokens import Tokenizer
-from anyorder.ground.version import __version__
-from anyorder.network.encoder_decoder import Shape
+from anyorder.config.model import Shape
+from anyorder.config.recipe import Recipe
+from anyorder.config.section import Section, checked
+from anyorder.errors import UserError
+from anyorder.pretrained import located, shipped_models
 from anyorder.runs.compact import unpacked
 from anyorder.search.families import Model, build_model
+from anyorder.system.files import make_folder, read_versioned, write_file
+from anyorder.text.tokenizer import FILE_NAME as TOKENIZER_FILE
+from anyorder.text.tokenizer import Tokenizer
+from anyorder.version import __version__
 
 FORMAT = 1  # of config.json and progress.json
 CONFIG_FILE, MODEL_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"

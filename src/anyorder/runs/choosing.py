@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TypeVar
 
-from anyorder.runs.outputs import Output
+from anyorder.inference.hypothesis import Output
 
 Written = TypeVar("Written", bound=Output)
 Place = tuple[int, str]  # a line, and the text of one of its answers

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
-from anyorder.ground.config import Recipe, Splits
-from anyorder.ground.errors import UserError
+from anyorder.config.data import Splits
+from anyorder.config.recipe import Recipe
+from anyorder.errors import UserError
+from anyorder.evaluation.significance import SEED, Comparison, compare_means, trainings_p
 from anyorder.metrics import Result, evaluate
-from anyorder.metrics.significance import SEED, Comparison, compare_means, trainings_p
 from anyorder.runs.results import TUNED_ON, Report, RunResults
 
 DECIMALS = 2  # of the scores that are told; what is equal so far is as good

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anyorder.ground import config
-from anyorder.ground.errors import UserError
+from anyorder import config
+from anyorder.errors import UserError
 from anyorder.runs.canvas_text import CompiledCanvas
 from anyorder.runs.checkpoint import Trained
 from anyorder.search.beam import Hypothesis

@@ -16,21 +16,40 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anyorder.bench.memory import forget_peak, peak
-from anyorder.data.batch import plan_epoch
-from anyorder.ground.config import Model, Recipe
-from anyorder.ground.durations import SECONDS_AN_HOUR
-from anyorder.ground.errors import UserError
-from anyorder.network.encoder_decoder import Shape
-from anyorder.runs.prepare import Prepared, prepare
-from anyorder.runs.processes import Processes, check_precision, processes
+from anyorder.config.model import Model, Shape
+from anyorder.config.recipe import Recipe
+from anyorder.data.batches import plan_epoch
+from anyorder.data.dataset import Prepared, prepare
+from anyorder.errors import UserError
 from anyorder.runs.run_folder import check_folder
 from anyorder.runs.train import Listener, Training
 from anyorder.runs.validate import Validation
+from anyorder.system.devices import check_precision
+from anyorder.system.distributed import Processes, processes
+from anyorder.system.memory import forget_peak, peak
+
+SECONDS_AN_HOUR = 3600
+
+
+_UNITS = {"days": 24 * SECONDS_AN_HOUR, "hours": SECONDS_AN_HOUR, "min": 60}  # in seconds
+
+
+def duration(seconds: float) -> str:
+    """In the unit that leaves a number that people can picture."""
+    for unit, length in _UNITS.items():
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{seconds:.3g} s"
+
 
 VALIDATED = 32  # dev pairs that stand for all
+
+
 MEGABYTE = 1e6
+
+
 WEIGHT, MOMENTS, SLOT, LOG_PROB = 4, 8, 2, 4  # bytes on disk
+
 
 Pairs = NDArray[np.int64]  # of a batch
 

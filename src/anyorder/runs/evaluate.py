@@ -12,8 +12,11 @@ from itertools import product
 from pathlib import Path
 from typing import Protocol
 
+from anyorder.config.data import Splits
+from anyorder.config.recipe import Recipe, recipe_with
 from anyorder.data.corpus import Corpus, load_split
-from anyorder.data.reading import (
+from anyorder.data.dataset import check_width
+from anyorder.data.readers import (
     Features,
     File,
     content_digest,
@@ -22,18 +25,13 @@ from anyorder.data.reading import (
     raw_pairs,
     split_files,
 )
-from anyorder.data.references import PairsOfSource, pairs_by_source, reference_texts
-from anyorder.data.seen import seen_in_training
-from anyorder.ground.config import Recipe, Splits, recipe_with
-from anyorder.ground.errors import UserError
-from anyorder.ground.files import make_folder
-from anyorder.ground.shipped import located, refuse_results
-from anyorder.ground.tokens import SPECIALS, UNK
+from anyorder.data.references import PairsOfSource, pairs_by_source, reference_texts, seen_in_training
+from anyorder.errors import UserError
 from anyorder.metrics import DEFAULT, METRICS, Options, Result
 from anyorder.metrics import evaluate as score
+from anyorder.pretrained import located, refuse_results
 from anyorder.runs.checkpoint import MODEL_FILE
 from anyorder.runs.generate import Source, Writer
-from anyorder.runs.prepare import check_width
 from anyorder.runs.results import (
     TUNED_ON,
     Decoded,
@@ -51,6 +49,8 @@ from anyorder.runs.results import (
     save_decoded,
     save_results,
 )
+from anyorder.system.files import make_folder
+from anyorder.text.tokenizer import SPECIALS, UNK
 
 AT_ONCE = 256  # lines between two signs of life; batches are smaller
 MAY_CHANGE = ("data.", "decode.")  # keys that are not the model's

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import torch
 
-from anyorder.ground.config import Recipe
-from anyorder.ground.errors import UserError
+from anyorder.config.recipe import Recipe
+from anyorder.errors import UserError
 from anyorder.runs.checkpoint import CONFIG_FILE, load_trained, save_trained, weights_of
 from anyorder.runs.compact import SCALES, Precision, packed
 

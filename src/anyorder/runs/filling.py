@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from anyorder.ground.words import located
 from anyorder.runs.canvas_text import CompiledCanvas, Given
 from anyorder.search.beam import Hypothesis
+from anyorder.text.words import located
 
 
 @dataclass(frozen=True)

@@ -12,25 +12,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anyorder.data.batch import Batch, Example, collate, plan_epoch
+from anyorder import config
+from anyorder.data.batches import Batch, Example, collate, plan_epoch
 from anyorder.data.corpus import lines_to_read
-from anyorder.data.grids import SUFFIXES as GRID_SUFFIXES
-from anyorder.data.grids import Grid
-from anyorder.data.reading import Fault, File, Files, Pair, count_pairs, in_chunks, open_features, read_pairs
-from anyorder.ground import config
-from anyorder.ground.errors import UserError
-from anyorder.ground.order_statistics import QUARTERS, frequency_quarters
-from anyorder.ground.paired import PairEncoder
-from anyorder.ground.tokens import Tokenizer, Tokens
-from anyorder.ground.words import splitter
+from anyorder.data.dataset import Dataset, Prepared, split_lines
+from anyorder.data.features import SUFFIXES as GRID_SUFFIXES
+from anyorder.data.features import Grid
+from anyorder.data.readers import Fault, File, Files, Pair, count_pairs, in_chunks, open_features, read_pairs
+from anyorder.errors import UserError
 from anyorder.network.loss import score_steps
 from anyorder.network.model import Indigo
+from anyorder.orders.statistics import QUARTERS, frequency_quarters
 from anyorder.runs.checkpoint import Trained, checkpoints
 from anyorder.runs.kept_orders import KeptOrders, is_kept, kept_folder
-from anyorder.runs.prepare import Dataset, Prepared, split_lines
 from anyorder.runs.searched import search_batch
 from anyorder.search.beam import DEAD, Hypothesis
 from anyorder.search.families import decode_all, ordered
+from anyorder.text.pairs import PairEncoder
+from anyorder.text.tokenizer import Tokenizer, Tokens
+from anyorder.text.words import splitter
 
 AT_ONCE = 128  # pairs read together
 

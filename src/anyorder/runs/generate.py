@@ -13,27 +13,28 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anyorder.data.batch import Example
-from anyorder.data.orders import Line, order_rule, prepare_order, spread
-from anyorder.data.own_order import checked_slots
-from anyorder.ground import config
-from anyorder.ground.errors import UserError
-from anyorder.ground.paired import PairEncoder, SourceTokens
-from anyorder.ground.tokens import Tokenizer
+from anyorder import config
+from anyorder.data.batches import Example
+from anyorder.errors import UserError
+from anyorder.inference.hypothesis import Completion, Output
 from anyorder.network.left_to_right import LeftToRight
 from anyorder.network.packed import PRECISIONS, pack
+from anyorder.orders.custom import checked_slots
+from anyorder.orders.fixed import order_rule, spread
+from anyorder.orders.orderer import Line, prepare_order
 from anyorder.runs.canvas_text import CanvasText, CompiledCanvas, canvas_text
 from anyorder.runs.checkpoint import Trained, load_trained
 from anyorder.runs.choosing import Judge, Place, Written, chosen
 from anyorder.runs.completion import check_completes, complete_all
 from anyorder.runs.filling import filled
 from anyorder.runs.image_features import EXTRACTOR, Extractor
-from anyorder.runs.outputs import Completion, Output
-from anyorder.runs.processes import pick_device
 from anyorder.search.beam import Hypothesis
 from anyorder.search.constraints import NOBODYS
 from anyorder.search.families import decode_all, ordered
 from anyorder.search.scoring import Marginal, Score, score_best, score_given, score_in_any_order
+from anyorder.system.devices import pick_device
+from anyorder.text.pairs import PairEncoder, SourceTokens
+from anyorder.text.tokenizer import Tokenizer
 
 # A line of text, a photo, or feature vectors, (vectors, width).
 Source = str | Path | NDArray[np.generic]

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anyorder.data.grids import NamedVectors
+from anyorder.data.features import NamedVectors
 from anyorder.data.photos import INSTALL, Pixels, read_photo
-from anyorder.data.reading import in_chunks
-from anyorder.ground.errors import UserError
+from anyorder.data.readers import in_chunks
+from anyorder.errors import UserError
 from anyorder.network.efficientnet import EfficientNetLite0
 
 EXTRACTOR = "efficientnet-lite0"  # what features and models remember of where they come from

@@ -20,16 +20,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anyorder.data.batch import collate, plan_epoch
-from anyorder.ground import config
-from anyorder.ground.errors import UserError
-from anyorder.ground.files import make_folder, write_array, write_file
+from anyorder import config
+from anyorder.data.batches import collate, mixed_seed, plan_epoch
+from anyorder.data.dataset import Dataset
+from anyorder.errors import UserError
 from anyorder.network.model import Indigo
-from anyorder.runs.optimise import mixed_seed
-from anyorder.runs.prepare import Dataset
-from anyorder.runs.processes import Processes
 from anyorder.runs.searched import annealed, search_batch, searching
 from anyorder.search.adaptive import Orders
+from anyorder.system.distributed import Processes
+from anyorder.system.files import make_folder, write_array, write_file
 
 SLOTS_FILE, LOG_PROBS_FILE, DONE_FILE, SEARCH_FILE = "slots.npy", "log_probs.npy", "done.npy", "search.json"
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from torch.utils.tensorboard.writer import SummaryWriter
 
-from anyorder.ground.errors import UserError
-from anyorder.ground.files import write_file
+from anyorder.errors import UserError
 from anyorder.runs.optimise import Sums
 from anyorder.runs.search_summary import SearchSummary
+from anyorder.system.files import write_file
 
 
 class MetricsLog:

@@ -8,18 +8,18 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from anyorder.data.batch import Batch
-from anyorder.ground import config
+from anyorder import config
+from anyorder.data.batches import Batch, mixed_seed
 from anyorder.network.loss import Loss
 from anyorder.network.model import MARKS
 from anyorder.runs.checkpoint import Weights
-from anyorder.runs.processes import Processes, in_precision
 from anyorder.search.families import Model, family_of
+from anyorder.system.devices import in_precision
+from anyorder.system.distributed import Processes
 
 BETAS = (0.9, 0.98)
 
@@ -159,8 +159,3 @@ class _BatchLoss(nn.Module):
         # A part in which nothing is marked has no use for a mark, but other processes wait for its gradient.
         unmarked = sum(0.0 * mark.sum() for mark in self.marks)
         return replace(loss, objective=loss.objective + unmarked)
-
-
-def mixed_seed(*numbers: int) -> int:
-    """One seed from several."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint32)[0])

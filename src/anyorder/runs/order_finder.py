@@ -12,15 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anyorder.data.batch import Batch
-from anyorder.ground import config
+from anyorder import config
+from anyorder.data.batches import Batch, mixed_seed
+from anyorder.data.dataset import Dataset
 from anyorder.runs.kept_orders import KeptOrders, is_kept, search_all
-from anyorder.runs.optimise import mixed_seed
-from anyorder.runs.prepare import Dataset
-from anyorder.runs.processes import Processes
 from anyorder.runs.search_summary import SearchSummary, summarise
 from anyorder.runs.searched import annealed, learn_from, search_batch, searching
 from anyorder.search.families import Model, ordered
+from anyorder.system.distributed import Processes
 
 
 @dataclass(frozen=True)

@@ -13,18 +13,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from anyorder.ground.config import Recipe
-from anyorder.ground.errors import UserError
-from anyorder.ground.files import published_file
-from anyorder.ground.interruption import interruption
-from anyorder.ground.tokens import Tokenizer
+from anyorder.config.recipe import Recipe
+from anyorder.data.dataset import Dataset, prepare
+from anyorder.errors import UserError
 from anyorder.runs.checkpoint import checkpoints, load_weights
 from anyorder.runs.kept_orders import KeptOrders, SearchStopped, kept_folder, search_all
-from anyorder.runs.prepare import Dataset, prepare
-from anyorder.runs.processes import processes
 from anyorder.runs.run_folder import recipe_of_run
 from anyorder.search.beam import DEAD
 from anyorder.search.families import build_model, ordered
+from anyorder.system.distributed import processes
+from anyorder.system.files import published_file
+from anyorder.system.interruption import interruption
+from anyorder.text.tokenizer import Tokenizer
 
 
 def refresh_orders(

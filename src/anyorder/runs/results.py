@@ -17,14 +17,17 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from anyorder.data.reading import File, content_digest
-from anyorder.ground.config import SPLITS, Decode, Recipe, Section, Splits, checked
-from anyorder.ground.errors import UserError
-from anyorder.ground.files import make_folder, read_versioned, write_file
-from anyorder.ground.shipped import refuse_results
-from anyorder.ground.version import __version__
+from anyorder.config.data import SPLITS, Splits
+from anyorder.config.decode import Decode
+from anyorder.config.recipe import Recipe
+from anyorder.config.section import Section, checked
+from anyorder.data.readers import File, content_digest
+from anyorder.errors import UserError
 from anyorder.metrics import Options
+from anyorder.pretrained import refuse_results
 from anyorder.runs.checkpoint import MODEL_FILE
+from anyorder.system.files import make_folder, read_versioned, write_file
+from anyorder.version import __version__
 
 FORMAT = 1  # of all files here
 TUNED_ON: Splits = "dev"  # what beams are picked on

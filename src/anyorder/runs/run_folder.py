@@ -9,13 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from anyorder.config.data import SPLITS, Splits
+from anyorder.config.recipe import Recipe, recipe_with
 from anyorder.data.corpus import Statistics
-from anyorder.ground.config import SPLITS, Recipe, Splits, recipe_with
-from anyorder.ground.errors import UserError
-from anyorder.ground.files import make_folder, write_file
-from anyorder.ground.tokens import FILE_NAME as TOKENIZER_FILE
+from anyorder.errors import UserError
 from anyorder.runs.checkpoint import CARD_FILE, CONFIG_FILE, MODEL_FILE, checkpoints, prune
 from anyorder.runs.kept_orders import forget_kept
+from anyorder.system.files import make_folder, write_file
+from anyorder.text.tokenizer import FILE_NAME as TOKENIZER_FILE
 
 RECIPE_FILE = "recipe.json"  # marks a folder as a run
 SIZES_FILE = "data.json"  # how much there was to learn from

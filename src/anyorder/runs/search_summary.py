@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anyorder.ground import config
+from anyorder import config
+from anyorder.data.dataset import Dataset
 from anyorder.runs.kept_orders import KeptOrders
-from anyorder.runs.prepare import Dataset
 from anyorder.runs.searched import order_weights
 from anyorder.search.beam import DEAD
 

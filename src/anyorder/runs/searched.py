@@ -8,13 +8,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from anyorder.data.batch import Batch
-from anyorder.ground import config
+from anyorder import config
+from anyorder.data.batches import Batch
 from anyorder.network.model import Indigo
-from anyorder.runs.processes import in_precision
 from anyorder.search.adaptive import Orders
 from anyorder.search.beam import DEAD
 from anyorder.search.guided import search_guided, search_thoroughly, search_unguided
+from anyorder.system.devices import in_precision
 
 # S pairs of a batch, B orders of each, T tokens of the longest target
 

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anyorder.data.batch import Batch, collate, plan_epoch, shares
-from anyorder.data.starts import Start, draw_start, started
-from anyorder.ground.config import Recipe
-from anyorder.ground.errors import UserError
-from anyorder.ground.interruption import interruption
+from anyorder.config.recipe import Recipe
+from anyorder.data.batches import Batch, collate, plan_epoch, shares
+from anyorder.data.dataset import Prepared, prepare
+from anyorder.data.partial_targets import Start, draw_start, started
+from anyorder.errors import UserError
 from anyorder.network.model import MARKS
 from anyorder.runs.average import mean_of_last
 from anyorder.runs.checkpoint import (
@@ -35,11 +35,12 @@ from anyorder.runs.kept_orders import SearchStopped, prune_kept
 from anyorder.runs.metrics_log import MetricsLog, Window
 from anyorder.runs.optimise import Optimiser, Sums, learning_rate
 from anyorder.runs.order_finder import OrderFinder, Searched
-from anyorder.runs.prepare import Prepared, prepare
-from anyorder.runs.processes import Processes, check_precision, processes
 from anyorder.runs.run_folder import check_folder, claim_folder, note_sizes
 from anyorder.runs.validate import Validation
 from anyorder.search.families import build_model
+from anyorder.system.devices import check_precision
+from anyorder.system.distributed import Processes, processes
+from anyorder.system.interruption import interruption
 
 _STARTS = 2  # sets what is drawn for starts apart from what is drawn for random orders
 

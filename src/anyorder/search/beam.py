@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from anyorder.ground.insertion import canvas, insert
-from anyorder.ground.tokens import BOS, EOS
+from anyorder.insertion import canvas, insert
+from anyorder.text.tokenizer import BOS, EOS
 
 # S sentences under way, K hypotheses of each, n tokens on the canvas, B hypotheses to go on with
 

@@ -13,10 +13,10 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from anyorder.ground.insertion import canvas as read_order
-from anyorder.ground.tokens import PAD
+from anyorder.insertion import canvas as read_order
 from anyorder.search.beam import BOUNDARIES, Beam, Parents
 from anyorder.search.canvas import CLOSED, FINISHED, Canvas, ForbiddenWord, ItemGraph
+from anyorder.text.tokenizer import PAD
 
 # S sentences under way, K hypotheses of each, n tokens on the canvas, G = n - 1 gaps, W blanks, V ids,
 # I items, A ways to go on with an item, L tokens of the longest template

@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.ground import config
-from anyorder.ground.tokens import UNK
+from anyorder import config
 from anyorder.network.encoder_decoder import Memory
 from anyorder.network.model import END, Indigo, Writing
 from anyorder.network.vocabulary import Best, best_of
 from anyorder.search.beam import BOUNDARIES, DEAD, Beam, Hypothesis, Parents
 from anyorder.search.constraints import Constraints, Rules
 from anyorder.search.restriction import HEAD_START, TOLD_HEAD_START, Ending, Restriction, Scores
+from anyorder.text.tokenizer import UNK
 
 # S sentences under way, K hypotheses of each, B of them to go on with, R = S · K rows,
 # F first choices, C of them looked at, N hypotheses asked for M second choices

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from anyorder.data.batch import Batch, collate_sources
-from anyorder.ground import config
-from anyorder.ground.errors import UserError
-from anyorder.network.encoder_decoder import Shape
+from anyorder import config
+from anyorder.config.model import Shape
+from anyorder.data.batches import Batch, collate_sources
+from anyorder.errors import UserError
 from anyorder.network.insertion_loss import insertion_loss
 from anyorder.network.insertion_model import InsertionTransformer
 from anyorder.network.left_to_right import LeftToRight

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from anyorder.data.batch import Batch
+from anyorder.data.batches import Batch
 from anyorder.network.encoder_decoder import Memory
 from anyorder.network.loss import score_steps
 from anyorder.network.model import Indigo

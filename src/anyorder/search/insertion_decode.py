@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from anyorder.ground import config
-from anyorder.ground.tokens import BOS, EOS, PAD
+from anyorder import config
 from anyorder.network.heads import NEVER
 from anyorder.network.insertion_model import FIRST_WORD, FULL, Insertions, InsertionTransformer
 from anyorder.search.beam import Hypothesis
 from anyorder.search.decode import ranked
+from anyorder.text.tokenizer import BOS, EOS, PAD
 
 # S sentences under way, n tokens of the longest canvas with its boundaries, G = n - 1 gaps
 

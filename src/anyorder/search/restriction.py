@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from anyorder.ground.tokens import UNK
 from anyorder.network.vocabulary import Best
 from anyorder.search.beam import DEAD, Beam, Parents
 from anyorder.search.constraints import Constraints, Openings
+from anyorder.text.tokenizer import UNK
 
 # S sentences under way, K hypotheses of each, F first choices, C of them looked at, N hypotheses asked for M
 # second choices, G gaps, V words, Q given words that may come next, I items, A ways to go on with one

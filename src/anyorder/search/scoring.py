@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anyorder.data.batch import Batch, Example, collate
+from anyorder.data.batches import Batch, Example, collate
 from anyorder.network.encoder_decoder import Memory
 from anyorder.network.loss import score_steps
 from anyorder.network.model import Indigo

@@ -13,18 +13,20 @@ from pathlib import Path
 
 import torch
 
+from anyorder.config.data import Side, Splits
+from anyorder.config.decode import Decode
+from anyorder.config.recipe import Recipe
+from anyorder.config.template import recipe_toml
 from anyorder.data.corpus import Statistics
-from anyorder.ground.config import Decode, Recipe, Side, Splits
-from anyorder.ground.durations import duration
-from anyorder.ground.shipped import is_shipped, located
+from anyorder.evaluation.significance import interval
 from anyorder.metrics import DEFAULT, Options, evaluate
-from anyorder.metrics.significance import interval
+from anyorder.pretrained import is_shipped, located
 from anyorder.runs.checkpoint import CARD_FILE, Trained, load_trained
+from anyorder.runs.dry_run import duration
 from anyorder.runs.metrics_log import LastUpdate, last_update, searches
 from anyorder.runs.results import TUNED_ON, Report, RunResults, evaluated_splits, load_results
 from anyorder.runs.run_folder import sizes_of_run
 from anyorder.runs.search_summary import SearchSummary
-from anyorder.views.template import recipe_toml
 
 OF_ONE_MACHINE = ("run", "data.root", "data.cache")  # keys that nobody else can use
 KINDS = {

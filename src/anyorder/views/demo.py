@@ -17,10 +17,10 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from anyorder.ground.config import Recipe, load_recipe
+from anyorder.config.recipe import Recipe, load_recipe
+from anyorder.inference.hypothesis import Output
 from anyorder.metrics import bleu, exact
 from anyorder.runs.generate import Writer
-from anyorder.runs.outputs import Output
 from anyorder.runs.train import Listener, train
 from anyorder.views.page import Rendition, Replay, write_page
 from anyorder.views.pictures import Scenes, draw_scenes, patches

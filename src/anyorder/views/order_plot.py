@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from anyorder.ground.order_statistics import TENTHS, Compared, Group
+from anyorder.orders.statistics import TENTHS, Compared, Group
 from anyorder.views.drawing import picture, text
 
 # Lengths are in pixels.

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anyorder.ground.errors import UserError
-from anyorder.ground.replay import Step, written_at
+from anyorder.errors import UserError
+from anyorder.inference.hypothesis import Step, written_at
 
 
 @dataclass(frozen=True)

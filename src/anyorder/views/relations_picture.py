@@ -14,7 +14,7 @@ import torch
 from rich.cells import cell_len
 from rich.text import Text
 
-from anyorder.ground.insertion import places_of, relations
+from anyorder.insertion import places_of, relations
 from anyorder.views.drawing import escape, picture, text
 
 BOUNDARIES = ("<s>", "</s>")

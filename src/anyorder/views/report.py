@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.resources import files
 
-from anyorder.ground.order_statistics import Figures, OrderStatistics, expected_by_chance, order_statistics
-from anyorder.ground.version import __version__
+from anyorder.orders.statistics import Figures, OrderStatistics, expected_by_chance, order_statistics
 from anyorder.runs.beam_curves import BeamCurves
 from anyorder.runs.case_studies import WrittenAgain, WrittenRow
 from anyorder.runs.comparison import RunComparison
 from anyorder.runs.training_curves import TrainingFigure
+from anyorder.version import __version__
 from anyorder.views import beam_plot
 from anyorder.views.comparison_tables import Cell, Table, difference_table, explanation, score_table
 from anyorder.views.line_chart import Axis, Curve, line_chart, round_marks

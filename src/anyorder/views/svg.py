@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from anyorder.ground.replay import Step, written_at
+from anyorder.inference.hypothesis import Step, written_at
 from anyorder.views.drawing import escape
 
 # Lengths are in pixels, times in seconds. A monospaced font lets words be laid out

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from anyorder.ground.replay import Step
+from anyorder.inference.hypothesis import Step
 
 NEW_WORD = "bold underline green"
 

@@ -1,0 +1,195 @@
+"""A recipe: one experiment, read from TOML and checked key by key."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from anyorder.config.data import Data, Text
+from anyorder.config.decode import BY_BEAMS_AND_SAMPLES, BY_INSERTION_TRANSFORMERS, Decode
+from anyorder.config.model import Insertion, Model
+from anyorder.config.order import Order, Search
+from anyorder.config.section import Section, _from_home, checked
+from anyorder.config.train import Canvas, Train
+from anyorder.errors import UserError
+
+
+class Recipe(Section):
+    """One experiment."""
+
+    run: Path = Field(description="folder for the trained model; default runs/NAME-OF-THE-RECIPE")
+    data: Data
+    text: Text = Text()
+    order: Order = Order()
+    search: Search = Search()
+    model: Model = Model()
+    insertion: Insertion = Insertion()
+    canvas: Canvas = Canvas()
+    train: Train = Train()
+    decode: Decode = Decode()
+
+    @model_validator(mode="after")
+    def _bootstrap_is_fixed(self) -> Self:
+        if self.search.bootstrap == "sao":
+            raise ValueError("search.bootstrap must be a fixed order, not sao")
+        return self
+
+    @model_validator(mode="after")
+    def _bag_has_no_positions(self) -> Self:
+        if self.text.bag and self.model.encoder_positions != "none":
+            raise ValueError(
+                f'model.encoder_positions = "{self.model.encoder_positions}": must be "none" for '
+                "text.bag = true, where places mean nothing"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _model_fits(self) -> Self:
+        if self.model.kind != "indigo" and self.order.name != "l2r":
+            raise ValueError(
+                f'order.name = {json.dumps(self.order.name)}: must be "l2r", '
+                f'for only model.kind = "indigo" is taught an order, not "{self.model.kind}"'
+            )
+        if self.model.copying and (self.sourceless or self.data.train.features is not None):
+            raise ValueError("model.copying = true: the source must be text, for only words can be copied")
+        if self.train.hide_words and not (self.model.copying and self.text.unit == "words"):
+            raise ValueError(
+                f"train.hide_words = {self.train.hide_words}: needs model.copying = true and "
+                'text.unit = "words", for what is hidden can only be copied'
+            )
+        if self.train.bpe_dropout and (self.text.unit != "bpe" or self.adaptive):
+            given = f'text.unit = "{self.text.unit}"' if self.text.unit != "bpe" else 'order.name = "sao"'
+            why = "words have no pieces" if self.text.unit != "bpe" else "its orders are of uncut pieces"
+            raise ValueError(f"train.bpe_dropout = {self.train.bpe_dropout}: must be 0 for {given}: {why}")
+        if self.model.kind != "indigo" and self.canvas.share:
+            raise ValueError(
+                f'canvas.share = {self.canvas.share}: must be 0 for model.kind = "{self.model.kind}"; '
+                'only "indigo" writes around what is given'
+            )
+        misfit = self.misfit(self.decode)
+        if misfit is not None:
+            raise ValueError(misfit)
+        return self
+
+    @field_validator("run", mode="before")
+    @classmethod
+    def _run_is_a_path(cls, value: object) -> object:
+        if value == "":
+            raise ValueError("must not be empty")
+        return value
+
+    @field_validator("run")
+    @classmethod
+    def _run_may_be_at_home(cls, value: Path) -> Path:
+        return _from_home(value)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the model finds its own orders."""
+        return self.order.name == "sao"
+
+    def searches(self, step: int) -> bool:
+        """Whether an update learns from orders that the model has found."""
+        return self.adaptive and step > self.search.bootstrap_steps
+
+    @property
+    def sourceless(self) -> bool:
+        """Whether there are only targets, to be written from nothing."""
+        return self.data.train.read == "nothing"
+
+    @model_validator(mode="after")
+    def _splits_are_alike(self) -> Self:
+        splits = {"dev": self.data.dev, "test": self.data.test}
+        for name, given in splits.items():
+            if given is not None and given.read != self.data.train.read:
+                raise ValueError(
+                    f"data.{name} has {given.read} to read from, but data.train {self.data.train.read}; they "
+                    "must be alike"
+                )
+        return self
+
+    @property
+    def fixed_order(self) -> Order:
+        """What targets are written in, or, for adaptive orders, in the beginning."""
+        return self.order.model_copy(update={"name": self.search.bootstrap}) if self.adaptive else self.order
+
+    @property
+    def order_told(self) -> str:
+        """The name of the order for people; an Insertion Transformer learns from all alike."""
+        return "none" if self.model.kind == "insertion" else self.order.name
+
+    def misfit(self, decode: Decode) -> str | None:
+        """What of these settings this kind of model can't do, in a line; None: it can do all."""
+        kind, usual = self.model.kind, Decode()
+        unused = BY_BEAMS_AND_SAMPLES if kind == "insertion" else BY_INSERTION_TRANSFORMERS
+        for key in unused:
+            given, must_be = getattr(decode, key), getattr(usual, key)
+            if given != must_be:
+                return (
+                    f"decode.{key} = {json.dumps(given, default=str)}: must be {json.dumps(must_be)} "
+                    f'for model.kind = "{kind}", which has no use for it'
+                )
+        if decode.reverse is not None and (self.sourceless or self.data.train.features is not None):
+            return f"decode.reverse = {str(decode.reverse)!r}: is for models that read text"
+        if decode.parallel and self.insertion.termination != "gap":
+            return 'decode.parallel = true: needs insertion.termination = "gap": each gap must know its end'
+        return None
+
+    def path(self, path: Path) -> Path:
+        """A path of the recipe's, from its data root."""
+        try:
+            return _from_home(self.data.root) / _from_home(path)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+
+
+def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a TOML recipe, then apply `key=value` overrides with dotted keys."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such recipe; `anyorder init` writes one") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder; give the recipe, a .toml file") from None
+    except OSError as error:
+        raise UserError(f"{path}: can't be read: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path}: not valid TOML: {error}") from None
+    except UnicodeDecodeError as error:
+        wrong, line = error.object[error.start], error.object.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}: not valid UTF-8 (byte 0x{wrong:02x} in line {line})") from None
+    values.setdefault("run", str(Path("runs") / path.stem))
+    return recipe_with(values, overrides, origin=str(path))
+
+
+def recipe_with(values: dict[str, Any], overrides: Iterable[str], *, origin: str) -> Recipe:
+    """A recipe from nested values, some of them changed by `key=value`."""
+    given_by = dict.fromkeys((_override(values, text) for text in overrides), "command line")
+    return checked(Recipe, values, origin=origin, given_by=given_by)
+
+
+def _override(values: dict[str, Any], text: str) -> str:
+    """Put one `a.b=value` into nested values; the value is TOML, or else a bare string."""
+    key, equals, given = text.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise UserError(f"{text!r}: an override is written key=value, e.g. train.steps=1000")
+    try:
+        value = tomllib.loads(f"value = {given}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = given.strip()
+    *sections, name = key.split(".")
+    for section in sections:
+        if values.get(section) is None:  # absent, or an optional one that a saved recipe says is not there
+            values[section] = {}
+        inner = values[section]
+        if not isinstance(inner, dict):
+            raise UserError(f"{text!r}: {section} is a value, not a section")
+        values = inner
+    values[name] = value
+    return key

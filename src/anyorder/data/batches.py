@@ -1,0 +1,167 @@
+"""Batches: sentences of like length together, padded, each with the order that it is written in.
+
+The plan of an epoch (which pairs make up which update) follows from the seed and the epoch's number alone.
+So every process knows it without a word to the others, and a run that was stopped finds its place again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anyorder.insertion import Supervision, supervise
+from anyorder.text.tokenizer import BOS, EOS, PAD
+
+# B pairs, S source vectors, H required tokens, T tokens of the longest target, N = T + 2 with the boundaries
+
+Ids = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One pair, as the model learns from it."""
+
+    source: NDArray[np.generic]  # (S,), token ids, or (S, features)
+    target: Ids  # (T,), in sentence order
+    order: Ids  # (T,), the slot that each step fills, counted from 1
+    weight: float = 1.0  # of its loss
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pairs as tensors. A target may be there in several orders, side by side, and its source only once."""
+
+    source: Tensor  # (B, S) or (B, S, features)
+    source_mask: Tensor  # (B, S), bool: real, not padding
+    words: Tensor  # (B, N), in the order written, `<s>` and `</s>` first
+    order: Tensor  # (B, T), slots counted from 1
+    lengths: Tensor  # (B,), tokens of each target
+    weights: Tensor  # (B,)
+    given: Tensor  # (B,), how many of the first steps are given, not learned
+    required: Tensor  # (B, H), words that the encoder is told must appear, PAD where there are fewer
+
+    @cached_property
+    def supervision(self) -> Supervision:
+        """The gaps that these orders lead through."""
+        return supervise(self.order, self.lengths)
+
+    @property
+    def steps(self) -> float:
+        """How many are learned, `<eod>` included; the orders of a target count as one, by their weights."""
+        return float((self.weights * (self.lengths + 1 - self.given)).sum())
+
+    @cached_property
+    def targets(self) -> Tensor:
+        """The same tokens in sentence order, (B, T)."""
+        read = self.words.gather(1, self.supervision.slots.argsort(dim=1))  # `<s>`, the sentence, `</s>`
+        return read[:, 1:-1].where(self.supervision.mask, PAD)
+
+    def pairs(self, chosen: Tensor) -> Batch:
+        """Some of the pairs, each in its one order. chosen: their rows."""
+        return Batch(**{one.name: getattr(self, one.name)[chosen] for one in fields(self)})
+
+    def reordered(self, slots: Tensor, weights: Tensor) -> Batch:
+        """Each target in some orders of its own, side by side; the source is there only once.
+
+        slots: (B, orders, T), counted from 1; weights: (B, orders), of each target's own weight. In another
+        order other steps come first, so nothing is given any more.
+        """
+        orders = slots.shape[1]
+        mask = self.supervision.mask[:, None].expand_as(slots)
+        targets = self.targets[:, None].expand_as(slots)
+        words = targets.gather(2, (slots - 1).clamp(min=0)).where(mask, PAD)
+        boundaries = self.words[:, None, :2].expand(-1, orders, -1)
+        return replace(
+            self,
+            words=torch.cat([boundaries, words], dim=2).flatten(0, 1),
+            order=slots.where(mask, 0).flatten(0, 1),
+            lengths=self.lengths.repeat_interleave(orders),
+            weights=(self.weights[:, None] * weights).flatten(),
+            given=self.lengths.new_zeros(orders * len(self.lengths)),
+        )
+
+    def to(self, device: torch.device) -> Batch:
+        """The same on another device."""
+        return Batch(**{one.name: getattr(self, one.name).to(device) for one in fields(self)})
+
+
+def collate(examples: Sequence[Example]) -> Batch:
+    """Pad and stack; each source gets an end, so that none is empty."""
+    source, source_mask = collate_sources([example.source for example in examples])
+    lengths = torch.tensor([len(example.target) for example in examples])
+    longest = int(lengths.max())
+    order = np.zeros((len(examples), longest), dtype=np.int64)
+    words = np.full((len(examples), longest + 2), PAD, dtype=np.int64)
+    words[:, 0], words[:, 1] = BOS, EOS
+    for row, example in enumerate(examples):
+        order[row, : len(example.order)] = example.order
+        words[row, 2 : 2 + len(example.target)] = example.target[example.order - 1]
+    return Batch(
+        source=source,
+        source_mask=source_mask,
+        words=torch.from_numpy(words),
+        order=torch.from_numpy(order),
+        lengths=lengths,
+        weights=torch.tensor([example.weight for example in examples]),
+        given=torch.zeros_like(lengths),
+        required=lengths.new_zeros(len(lengths), 0),
+    )
+
+
+def collate_sources(sources: Sequence[NDArray[np.generic]]) -> tuple[Tensor, Tensor]:
+    """Token ids, (S,) each, or feature vectors, (S, features) each; returns them stacked, and their mask."""
+    if sources[0].ndim == 1:
+        sources = [np.append(source, EOS) for source in sources]
+    longest = max(len(source) for source in sources)
+    kind = np.int64 if sources[0].ndim == 1 else np.float32
+    stacked = np.zeros((len(sources), longest, *sources[0].shape[1:]), dtype=kind)
+    mask = np.zeros((len(sources), longest), dtype=np.bool_)
+    for row, source in enumerate(sources):
+        stacked[row, : len(source)] = source
+        mask[row, : len(source)] = True
+    return torch.from_numpy(stacked), torch.from_numpy(mask)
+
+
+def plan_epoch(
+    sizes: NDArray[np.int64], *, batch_tokens: int, seed: int, epoch: int
+) -> list[NDArray[np.int64]]:
+    """Which pairs make up each update of an epoch.
+
+    sizes: (pairs,), source + target tokens. Pairs of like size lie together, and a batch holds as many as
+    fit into the budget when all are padded to its longest.
+    """
+    generator = np.random.default_rng([seed, epoch])
+    shuffled = generator.permutation(len(sizes))
+    by_size = shuffled[np.argsort(sizes[shuffled], kind="stable")]
+    batches = list(_fill(by_size, sizes, batch_tokens))
+    return [batches[index] for index in generator.permutation(len(batches))]
+
+
+def _fill(
+    by_size: NDArray[np.int64], sizes: NDArray[np.int64], batch_tokens: int
+) -> Iterator[NDArray[np.int64]]:
+    start = 0
+    for end in range(1, len(by_size) + 1):
+        # Sizes rise, so the newest pair is the longest.
+        if end == len(by_size) or int(sizes[by_size[end]]) * (end + 1 - start) > batch_tokens:
+            yield by_size[start:end]
+            start = end
+
+
+def shares(batch: NDArray[np.int64], parts: int) -> list[NDArray[np.int64]]:
+    """Cut an update's batch into parts of like work, for processes or for gradient accumulation.
+
+    A part may be empty.
+    """
+    return [batch[part::parts] for part in range(parts)]
+
+
+def mixed_seed(*numbers: int) -> int:
+    """One seed from several."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint32)[0])

@@ -1,0 +1,211 @@
+"""From a recipe's files to what training reads: vocabulary, token arrays, orders.
+
+Everything is cached by content, so that preparing twice costs no more than looking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anyorder.config.data import Splits
+from anyorder.config.model import Shape
+from anyorder.config.recipe import Recipe
+from anyorder.data.batches import Example
+from anyorder.data.corpus import Corpus, Statistics, load_split, statistics, train_tokenizer
+from anyorder.data.readers import Features, in_chunks, stream_pairs
+from anyorder.errors import UserError
+from anyorder.orders.fixed import gathered, order_rule, random_slots, spread
+from anyorder.orders.orderer import Line, Orderer, order_split, prepare_order
+from anyorder.text.bpe_dropout import BpeDropout, CutPair
+from anyorder.text.pairs import Hiding
+from anyorder.text.tokenizer import Tokenizer
+
+Progress = Callable[[str, int, int], None]  # what, lines done, lines in all
+
+
+CHUNK = 2048  # lines tokenised at once
+
+
+HIDING, DROPOUT = 1, 3  # keep their chances apart from those of orders and of starts
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A split of pairs, each with the order that it is written in."""
+
+    corpus: Corpus
+    slots: NDArray[np.int32] | None  # of all targets, one after the other; None: drawn at each look
+    orderer: Orderer
+    hiding: Hiding | None = None  # how copying is practised
+    dropout: BpeDropout | None = None  # how words are spelled anew
+
+    @property
+    def key(self) -> str:
+        """Of all that is learned from it: the pairs and their orders."""
+        return f"{self.corpus.key}-{self.orderer.fingerprint}"
+
+    def __len__(self) -> int:
+        return len(self.corpus)
+
+    def example(self, index: int, *, seed: int, epoch: int) -> Example:
+        """A pair as it is seen in an epoch: what is drawn by chance differs from epoch to epoch."""
+        source, target = self.corpus.source[index], self.corpus.target[index]
+        cut = self._cut(index, seed=seed, epoch=epoch)
+        if cut is not None:
+            source, target = cut.source, cut.target
+        if self.slots is None:
+            order = random_slots(len(target), generator=np.random.default_rng([seed, epoch, index]))
+        else:
+            start, end = self.corpus.target.offsets[index : index + 2]
+            order = np.asarray(self.slots[start:end])
+            order = order if cut is None else self._order_of_cut(index, order.tolist(), cut.pieces)
+        if self.hiding is not None:
+            generator = np.random.default_rng([seed, epoch, index, HIDING])
+            source, target = self.hiding.hidden(source, target, generator=generator)
+        return Example(source=source, target=target, order=order.astype(np.int32))
+
+    def pieces(self, index: int, *, seed: int, epoch: int) -> list[int]:
+        """Tokens of each word of a target, as it is seen in an epoch."""
+        cut = self._cut(index, seed=seed, epoch=epoch)
+        return self.corpus.pieces[index].tolist() if cut is None else cut.pieces
+
+    def _cut(self, index: int, *, seed: int, epoch: int) -> CutPair | None:
+        if self.dropout is None:
+            return None
+        return self.dropout.cut(
+            self.corpus.source[index],
+            self.corpus.target[index],
+            self.corpus.pieces[index].tolist(),
+            draw=int(np.random.default_rng([seed, epoch, index, DROPOUT]).integers(2**31)),
+        )
+
+    def _order_of_cut(self, index: int, slots: list[int], pieces: list[int]) -> NDArray[np.int64]:
+        """slots: of the target as it was; pieces: of each word, as it is now."""
+        if self.orderer.level == "tokens":
+            (slots,) = self.orderer.slots([Line(number=0, words=(), pieces=pieces)])
+        else:
+            slots = spread(gathered(slots, pieces=self.corpus.pieces[index].tolist()), pieces=pieces)
+        return np.array(slots)
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Source and target tokens of each pair."""
+        return self.corpus.source.lengths() + self.corpus.target.lengths()
+
+    def first(self, pairs: int) -> Dataset:
+        """Only so many of its pairs."""
+        return replace(self, corpus=self.corpus.first(pairs))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A recipe's data, ready to learn from."""
+
+    tokenizer: Tokenizer
+    shape: Shape
+    common_words: frozenset[str]
+    train: Dataset
+    dev: Dataset
+
+    def statistics(self) -> dict[Splits, Statistics]:
+        """How large the data is."""
+        corpora: dict[Splits, Corpus] = {"train": self.train.corpus, "dev": self.dev.corpus}
+        return {split: statistics(corpus, self.tokenizer) for split, corpus in corpora.items()}
+
+
+def prepare(recipe: Recipe, *, progress: Progress | None = None) -> Prepared:
+    """Do what was not done yet, and open the rest."""
+
+    def told(what: str) -> Callable[[int, int], None] | None:
+        return None if progress is None else lambda done, total: progress(what, done, total)
+
+    tokenizer = train_tokenizer(recipe, progress=told("learning the vocabulary"))
+    train = load_split(recipe, "train", tokenizer, progress=told("tokenising train"))
+    dev = load_split(recipe, "dev", tokenizer, progress=told("tokenising dev"))
+    check_width(recipe, "dev", dev, width=_width(train))
+    return Prepared(
+        tokenizer=tokenizer,
+        shape=Shape(
+            vocabulary=tokenizer.size,
+            target_vocabulary=tokenizer.target_size,
+            features=_width(train),
+            extractor=train.source.grid.extractor if isinstance(train.source, Features) else None,
+        ),
+        common_words=train.common_words,
+        train=replace(
+            _ordered(recipe, "train", train, tokenizer, train.common_words, progress),
+            hiding=_hiding(recipe, train, tokenizer),
+            dropout=_bpe_dropout(recipe, tokenizer),
+        ),
+        dev=_ordered(recipe, "dev", dev, tokenizer, train.common_words, progress),
+    )
+
+
+def _width(corpus: Corpus) -> int:
+    """Of the feature vectors; 0 for text."""
+    return corpus.source.grid.width if isinstance(corpus.source, Features) else 0
+
+
+def check_width(recipe: Recipe, split: Splits, corpus: Corpus, *, width: int) -> None:
+    """Refuse feature vectors that a model of that width can't read."""
+    if _width(corpus) != width:
+        given = getattr(recipe.data, split).features
+        raise UserError(
+            f"{recipe.path(given)}: holds vectors of width {_width(corpus)} (data.{split}.features), but the "
+            f"model's have {width}"
+        )
+
+
+def _hiding(recipe: Recipe, train: Corpus, tokenizer: Tokenizer) -> Hiding | None:
+    share = recipe.train.hide_words
+    return Hiding.of(train.target.values, vocabulary=tokenizer.size, share=share) if share else None
+
+
+def _bpe_dropout(recipe: Recipe, tokenizer: Tokenizer) -> BpeDropout | None:
+    share = recipe.train.bpe_dropout
+    return BpeDropout(tokenizer, share=share) if share else None
+
+
+def _ordered(
+    recipe: Recipe,
+    split: Splits,
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    common: frozenset[str],
+    progress: Progress | None,
+) -> Dataset:
+    if recipe.adaptive:
+        order_rule(recipe.search.bootstrap, key="search.bootstrap")
+    orderer = prepare_order(
+        recipe.fixed_order, split=split, common=common, locate=recipe.path, normalise=tokenizer.normalised
+    )
+    if orderer.random:
+        return Dataset(corpus, slots=None, orderer=orderer)
+
+    def lines() -> Iterator[Line]:
+        over_words = orderer.level == "words"
+        found = split_lines(recipe, split, corpus, tokenizer) if over_words else _unsplit_lines(corpus)
+        for done, line in enumerate(found, start=1):
+            yield line
+            if progress is not None and (done % CHUNK == 0 or done == len(corpus)):
+                progress(f"ordering {split}", done, len(corpus))
+
+    slots = order_split(orderer, folder=corpus.folder, lines=lines())
+    return Dataset(corpus, slots=slots, orderer=orderer)
+
+
+def _unsplit_lines(corpus: Corpus) -> Iterator[Line]:
+    """All that orders over tokens go by, without a look at the text."""
+    for index, number in enumerate(corpus.lines):
+        yield Line(number=int(number), words=(), pieces=corpus.pieces[index].tolist())
+
+
+def split_lines(recipe: Recipe, split: Splits, corpus: Corpus, tokenizer: Tokenizer) -> Iterator[Line]:
+    """With the words of each kept target, from its text: the token arrays hold only ids."""
+    for chunk in in_chunks(stream_pairs(recipe, split, lines=corpus.lines), size=CHUNK):
+        encoded = tokenizer.encode_all([pair.target for pair in chunk], "target")
+        for pair, tokens in zip(chunk, encoded, strict=True):
+            yield Line(number=pair.line, words=tokens.words, pieces=tokens.pieces)

@@ -1,1 +1,0 @@
-"""What everything stands on: text and tokens, insertions, settings, files, errors."""

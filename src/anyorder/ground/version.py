@@ -1,3 +1,0 @@
-"""The version of the package, for whoever writes files that another version may read."""
-
-__version__ = "0.1.0"

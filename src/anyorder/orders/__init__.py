@@ -1,0 +1,1 @@
+"""The fixed orders, and what orders are like."""

@@ -1,0 +1,319 @@
+"""What orders are like: how near to left to right, how they move, what they begin with, what comes late.
+
+An order lists slots, counted from 1: which one each step fills. A sentence of fewer than two tokens can be
+written in one way only, so it counts nowhere. Beside the orders of interest, every figure is known for two
+others: left to right, and all orders alike likely (by chance), worked out exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import chain, pairwise
+from statistics import fmean
+from typing import Any
+
+TENTHS = 10  # of the slots and of the steps, in the heat map
+
+
+QUARTERS = ("commonest quarter", "second quarter", "third quarter", "rarest quarter")
+
+
+Slots = Sequence[int]
+
+
+Sentences = Sequence[Sequence[str]]  # tokens, or a label for each, as they are read
+
+
+Labels = Mapping[str, Sentences]  # by what tokens are grouped, e.g. "part of speech"
+
+
+def _figure(title: str, meaning: str, *, share: bool = False) -> Any:  # noqa: ANN401 (as dataclasses.field)
+    return field(metadata={"title": title, "meaning": meaning, "share": share})
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Orders in numbers. Their titles and meanings are what tables and `--help` show."""
+
+    kendall: float = _figure(
+        "Kendall's tau",
+        "pairs of tokens whose left one is written first, less the others, by all pairs; mean over sentences",
+    )
+    spearman: float = _figure("Spearman's rho", "correlation of step and slot; mean over sentences")
+    left_to_right: float = _figure("exactly left to right", "share of the sentences", share=True)
+    right_to_left: float = _figure("exactly right to left", "share of the sentences", share=True)
+    jump: float = _figure("jump", "slots from one written token to the next, either way; mean over all steps")
+    canvas_jump: float = _figure(
+        "jump so far", "the same in places of the partial sentence, once the next token is written"
+    )
+    next_slot: float = _figure(
+        "next slot", "share of the steps that fill the slot right of the last written token's", share=True
+    )
+    beside: float = _figure(
+        "right beside",
+        "share of the steps that write right of the last written token, with nothing between as yet",
+        share=True,
+    )
+    run_length: float = _figure("run", "tokens in a row that each fill the next slot; mean over all runs")
+    first_slot: float = _figure(
+        "first token at", "slot of the token written first, 0 leftmost to 1 rightmost; mean over sentences"
+    )
+    first_entropy: float = _figure(
+        "first token's entropy", "of which token is written first, in bits: low if it is often the same"
+    )
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tokens of one kind."""
+
+    tokens: int
+    step: float  # mean relative step, 0 first to 1 last in its sentence
+
+
+@dataclass(frozen=True)
+class OrderStatistics:
+    """All that is known about some orders."""
+
+    sentences: int  # of two tokens or more
+    tokens: int
+    figures: Figures
+    first_tokens: dict[str, float]  # share of the sentences that begin to be written with it; largest first
+    groups: dict[
+        str, dict[str, Group]
+    ]  # by each kind of label; earliest first, but quarters in their own order
+    heat: list[list[float]]  # a row for each tenth of the steps, by tenths of the slots; all sum to one
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Some orders beside two others of the same sentences."""
+
+    found: OrderStatistics
+    left_to_right: OrderStatistics
+    by_chance: OrderStatistics
+
+
+@dataclass(frozen=True)
+class Move:
+    """How far the next token is written from the last one; negative to the left."""
+
+    slots: int  # in the finished sentence
+    places: int  # in the partial sentence that holds both
+
+
+def compare(orders: Sequence[Slots], tokens: Sentences, *, labels: Labels | None = None) -> Compared | None:
+    """Statistics with those of both baselines; None if no sentence has two tokens."""
+    found = order_statistics(orders, tokens, labels=labels)
+    reading = [range(1, len(sentence) + 1) for sentence in tokens]
+    left_to_right = order_statistics(reading, tokens, labels=labels)
+    by_chance = expected_by_chance(tokens, labels=labels)
+    if found is None or left_to_right is None or by_chance is None:
+        return None
+    return Compared(found=found, left_to_right=left_to_right, by_chance=by_chance)
+
+
+def order_statistics(
+    orders: Sequence[Slots], tokens: Sentences, *, labels: Labels | None = None
+) -> OrderStatistics | None:
+    """Statistics of one order for each sentence; None if no sentence has two tokens.
+
+    labels: what to group the tokens by, a label for each token.
+    """
+    kept = _of_two_or_more(tokens)
+    if not kept:
+        return None
+    orders = [orders[row] for row in kept]
+    first_tokens = Counter(tokens[row][slots[0] - 1] for row, slots in zip(kept, orders, strict=True))
+    steps = {row: _relative_steps(slots) for row, slots in zip(kept, orders, strict=True)}
+    return OrderStatistics(
+        sentences=len(kept),
+        tokens=sum(map(len, orders)),
+        figures=_figures(orders, first_tokens=first_tokens),
+        first_tokens=_shares(first_tokens),
+        groups={
+            name: _grouped(zip(sentences[row], steps[row], strict=True) for row in kept)
+            for name, sentences in (labels or {}).items()
+        },
+        heat=_heat(orders),
+    )
+
+
+def expected_by_chance(tokens: Sentences, *, labels: Labels | None = None) -> OrderStatistics | None:
+    """What all orders of each sentence, taken together, come to; None if no sentence has two tokens."""
+    kept = _of_two_or_more(tokens)
+    if not kept:
+        return None
+    lengths = [len(tokens[row]) for row in kept]
+    first_tokens: dict[str, float] = defaultdict(float)
+    for row, length in zip(kept, lengths, strict=True):
+        for token in tokens[row]:
+            first_tokens[token] += 1 / length
+    return OrderStatistics(
+        sentences=len(kept),
+        tokens=sum(lengths),
+        figures=_figures_by_chance(lengths, first_tokens=first_tokens),
+        first_tokens=_shares(first_tokens),
+        groups={
+            name: _grouped(((label, 0.5) for label in sentences[row]) for row in kept)
+            for name, sentences in (labels or {}).items()
+        },
+        heat=[[1 / TENTHS] * TENTHS for _ in range(TENTHS)],
+    )
+
+
+def frequency_quarters(counts: Mapping[str, int]) -> dict[str, str]:
+    """Which quarter of the running words each word belongs to, the commonest words first.
+
+    Equally frequent words stay together, in the quarter that the middle one of their running words is in.
+    """
+    running: Counter[int] = Counter()  # words by how frequent they are
+    for count in counts.values():
+        running[count] += count
+    total = running.total()
+    quarter_of, before = {}, 0
+    for count in sorted(running, reverse=True):
+        quarter_of[count] = QUARTERS[(2 * before + running[count]) * len(QUARTERS) // (2 * total)]
+        before += running[count]
+    return {word: quarter_of[count] for word, count in counts.items()}
+
+
+def kendall(slots: Slots) -> float:
+    """1 for left to right, -1 for right to left, 0 on average by chance; of two tokens or more."""
+    pairs = len(slots) * (len(slots) - 1) / 2
+    left_first = sum(_gaps(slots))  # each gap counts the tokens that stand left and came before
+    return 2 * left_first / pairs - 1
+
+
+def spearman(slots: Slots) -> float:
+    """Like `kendall`, but far displacements weigh more."""
+    length = len(slots)
+    squares = sum((slot - step) ** 2 for step, slot in enumerate(slots, start=1))
+    return 1 - 6 * squares / (length * (length**2 - 1))
+
+
+def moves(slots: Slots) -> list[Move]:
+    """From each written token to the next."""
+    written = zip(slots, _gaps(slots), strict=True)
+    return [
+        # A token that is written left of the last one moves it on by one place.
+        Move(slots=slot - last_slot, places=gap - last_gap - (slot < last_slot))
+        for (last_slot, last_gap), (slot, gap) in pairwise(written)
+    ]
+
+
+def _gaps(slots: Slots) -> list[int]:
+    """How many tokens stand left of each when it is written."""
+    filled: list[int] = []
+    gaps = []
+    for slot in slots:
+        gaps.append(bisect_left(filled, slot))
+        insort(filled, slot)
+    return gaps
+
+
+def _of_two_or_more(tokens: Sentences) -> list[int]:
+    return [row for row, sentence in enumerate(tokens) if len(sentence) > 1]
+
+
+def _figures(orders: Sequence[Slots], *, first_tokens: Mapping[str, int]) -> Figures:
+    moves_of_orders = [moves(slots) for slots in orders]
+    made = list(chain.from_iterable(moves_of_orders))
+    tokens = sum(map(len, orders))
+    next_slots = sum(move.slots == 1 for move in made)
+    return Figures(
+        kendall=fmean(map(kendall, orders)),
+        spearman=fmean(map(spearman, orders)),
+        left_to_right=fmean(all(move.slots == 1 for move in one) for one in moves_of_orders),
+        right_to_left=fmean(all(move.slots == -1 for move in one) for one in moves_of_orders),
+        jump=fmean(abs(move.slots) for move in made),
+        canvas_jump=fmean(abs(move.places) for move in made),
+        next_slot=next_slots / len(made),
+        beside=fmean(move.places == 1 for move in made),
+        run_length=tokens / (tokens - next_slots),
+        first_slot=fmean((slots[0] - 1) / (len(slots) - 1) for slots in orders),
+        first_entropy=_entropy(first_tokens),
+    )
+
+
+def _figures_by_chance(lengths: Sequence[int], *, first_tokens: Mapping[str, float]) -> Figures:
+    """Expectations over all orders; of the run length, tokens by the expected number of runs."""
+    one_way = fmean(1 / math.factorial(length) for length in lengths)
+    steps = sum(length - 1 for length in lengths)
+    next_slots = sum((length - 1) / length for length in lengths)
+    # With n tokens on the canvas, the newest stands right beside the last one with probability 1 / n.
+    beside = sum(1 / written for length in lengths for written in range(2, length + 1))
+    return Figures(
+        kendall=0.0,
+        spearman=0.0,
+        left_to_right=one_way,
+        right_to_left=one_way,
+        jump=sum((length - 1) * (length + 1) / 3 for length in lengths) / steps,
+        canvas_jump=sum((length - 1) * (length + 4) / 6 for length in lengths) / steps,
+        next_slot=next_slots / steps,
+        beside=beside / steps,
+        run_length=sum(lengths) / (sum(lengths) - next_slots),
+        first_slot=0.5,
+        first_entropy=_entropy(first_tokens),
+    )
+
+
+def _shares(weights: Mapping[str, float]) -> dict[str, float]:
+    total = sum(weights.values())
+    ranked = sorted(weights, key=lambda token: (-weights[token], token))
+    return {token: weights[token] / total for token in ranked}
+
+
+def _entropy(weights: Mapping[str, float]) -> float:
+    return sum(-share * math.log2(share) for share in _shares(weights).values()) + 0.0  # no minus zero
+
+
+def _relative_steps(slots: Slots) -> list[float]:
+    """When each slot is filled: 0 first, 1 last."""
+    filled_at = [0.0] * len(slots)
+    for step, slot in enumerate(slots):
+        filled_at[slot - 1] = step / (len(slots) - 1)
+    return filled_at
+
+
+def _grouped(sentences: Iterable[Iterable[tuple[str, float]]]) -> dict[str, Group]:
+    """Mean steps by label; of each token, its label and its relative step are given."""
+    steps: dict[str, list[float]] = defaultdict(list)
+    for sentence in sentences:
+        for label, step in sentence:
+            steps[label].append(step)
+    groups = {label: Group(tokens=len(of_label), step=fmean(of_label)) for label, of_label in steps.items()}
+    quarters = {label: groups[label] for label in QUARTERS if label in groups}
+    others = sorted(groups.keys() - quarters.keys(), key=lambda label: (groups[label].step, label))
+    return quarters | {label: groups[label] for label in others}
+
+
+def _heat(orders: Sequence[Slots]) -> list[list[float]]:
+    heat = [[0.0] * TENTHS for _ in range(TENTHS)]
+    for slots in orders:
+        covered = _covered_tenths(len(slots))
+        for step, slot in enumerate(slots):
+            for row, of_step in covered[step]:
+                for column, of_slot in covered[slot - 1]:
+                    heat[row][column] += of_step * of_slot
+    in_each_tenth = sum(map(len, orders)) / TENTHS
+    return [[weight / in_each_tenth for weight in row] for row in heat]
+
+
+@cache
+def _covered_tenths(length: int) -> list[list[tuple[int, float]]]:
+    """The tenths that each of so many equal parts lies in, and how much of it does."""
+
+    def tenths(part: int) -> Iterator[tuple[int, float]]:
+        # In units of which a part has TENTHS and a tenth has length.
+        start, end = part * TENTHS, (part + 1) * TENTHS
+        for tenth in range(start // length, -(-end // length)):
+            overlap = min(end, (tenth + 1) * length) - max(start, tenth * length)
+            yield tenth, overlap / TENTHS
+
+    return [list(tenths(part)) for part in range(length)]
