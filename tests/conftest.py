@@ -14,8 +14,8 @@ from torch import Tensor
 from anyorder import config
 from anyorder.config.model import Shape
 from anyorder.data.batches import Example, collate_sources
-from anyorder.network.encoder_decoder import Memory
-from anyorder.network.model import Indigo
+from anyorder.models.encoder_decoder import Memory
+from anyorder.models.indigo import Indigo
 from anyorder.text.tokenizer import BOS, EOD, EOS, UNK
 
 # The first call of a torch function is slow, which says nothing about the law under test.

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anyorder.network.encoder_decoder import EncoderDecoder
-from anyorder.network.layers import FeedForward
+from anyorder.models.attention import FeedForward
+from anyorder.models.encoder_decoder import EncoderDecoder
 
 
 def sinusoids_by_hand(length: int, width: int) -> Tensor:

@@ -11,11 +11,11 @@ import pytest
 import torch
 from conftest import FIRST_WORD, NextStep, next_step, random_examples, tiny_model
 
+from anyorder.adaptive.beam import Orders, search_orders
 from anyorder.data.batches import Example, collate
-from anyorder.network.loss import score_steps
-from anyorder.network.model import Indigo
-from anyorder.search.adaptive import Orders, search_orders
-from anyorder.search.beam import DEAD
+from anyorder.decoding.beam import DEAD
+from anyorder.models.indigo import Indigo
+from anyorder.models.loss import score_steps
 
 firsts = pytest.mark.parametrize("first", ["word", "position"])
 

@@ -11,7 +11,7 @@ from conftest import FIRST_WORD, places_after
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.search.beam import DEAD, Beam, Hypothesis
+from anyorder.decoding.beam import DEAD, Beam, Hypothesis
 from anyorder.text.tokenizer import BOS, EOS
 
 CPU = torch.device("cpu")

@@ -24,7 +24,7 @@ from anyorder.bench.workers import Work, Worker
 from anyorder.config.model import Model
 from anyorder.config.train import Train
 from anyorder.errors import UserError
-from anyorder.network.model import Indigo
+from anyorder.models.indigo import Indigo
 from anyorder.runs.optimise import Optimiser
 from anyorder.system.distributed import Processes
 from anyorder.views.bench_plot import plot

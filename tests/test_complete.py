@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from anyorder import config
 from anyorder.config.model import Shape
+from anyorder.decoding.beam import Hypothesis
 from anyorder.errors import UserError
 from anyorder.inference.hypothesis import Completion
-from anyorder.network.model import Indigo
+from anyorder.models.indigo import Indigo
 from anyorder.runs.canvas_text import CanvasText, CompiledCanvas
 from anyorder.runs.checkpoint import Trained
 from anyorder.runs.filling import filled
 from anyorder.runs.generate import Writer
-from anyorder.search.beam import Hypothesis
 from anyorder.text.tokenizer import Tokenizer
 from anyorder.text.words import located
 

@@ -14,12 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyorder import config
-from anyorder.network.model import Indigo
-from anyorder.search.beam import DEAD, Beam, Hypothesis
-from anyorder.search.canvas import CLOSED, Blank, Canvas, ForbiddenWord, Way
-from anyorder.search.constraints import NOBODYS, OF_TEMPLATE, Constraints, Rules, find_room
-from anyorder.search.decode import Moment, decode, leading_of, search_two_step
-from anyorder.search.restriction import Restriction
+from anyorder.decoding.beam import DEAD, Beam, Hypothesis
+from anyorder.decoding.beam_search import search_two_step
+from anyorder.decoding.canvas import CLOSED, Blank, Canvas, ForbiddenWord, Way
+from anyorder.decoding.constrained_scores import Restriction
+from anyorder.decoding.constraints import NOBODYS, OF_TEMPLATE, Constraints, find_room
+from anyorder.decoding.loop import decode
+from anyorder.decoding.rules import Rules
+from anyorder.decoding.step_scorer import Moment, leading_of
+from anyorder.models.indigo import Indigo
 
 A, B, C = FIRST_WORD, FIRST_WORD + 1, FIRST_WORD + 2
 WORDS_END = torch.tensor([True] * (FIRST_WORD + 3))

@@ -14,19 +14,19 @@ from conftest import FIRST_WORD, tiny_model
 from corpora import Watcher, write_lines
 from torch import Tensor
 
+from anyorder.adaptive.beam import search_orders
 from anyorder.config.decode import Decode
 from anyorder.config.model import Shape
 from anyorder.config.recipe import recipe_with
 from anyorder.data.batches import Batch, Example, collate
+from anyorder.decoding.loop import decode
 from anyorder.errors import UserError
-from anyorder.network.left_to_right import LeftToRight
-from anyorder.network.loss import batch_loss, score_steps
-from anyorder.network.model import Indigo
+from anyorder.models.indigo import Indigo
+from anyorder.models.loss import batch_loss, score_steps
+from anyorder.models.transformer import LeftToRight
 from anyorder.runs.evaluate import Evaluator
 from anyorder.runs.generate import Writer
 from anyorder.runs.train import train
-from anyorder.search.adaptive import search_orders
-from anyorder.search.decode import decode
 from anyorder.text.pairs import Hiding
 from anyorder.text.tokenizer import EOD, EOS, UNK
 

@@ -24,13 +24,14 @@ from torch import Tensor
 
 from anyorder import config
 from anyorder.data.batches import Example, collate
-from anyorder.network.encoder_decoder import Memory
-from anyorder.network.loss import score_steps
-from anyorder.network.model import Indigo
-from anyorder.search import families
-from anyorder.search.beam import Hypothesis
-from anyorder.search.decode import decode, draw, ranked, shortlisted
-from anyorder.search.families import DECODED_AT_ONCE, decode_all
+from anyorder.decoding import batching
+from anyorder.decoding.batching import DECODED_AT_ONCE, decode_all
+from anyorder.decoding.beam import Hypothesis
+from anyorder.decoding.loop import decode, ranked
+from anyorder.decoding.sampling import draw, shortlisted
+from anyorder.models.encoder_decoder import Memory
+from anyorder.models.indigo import Indigo
+from anyorder.models.loss import score_steps
 
 WORDS = 2
 # Wider than there are ways to write three of two words.
@@ -461,7 +462,7 @@ def test_answers_do_not_depend_on_how_many_fit_into_the_memory(
     sources = [example.target for example in random_examples(lengths=[5, 1, 3, 3, 2], seed=1)]
     settings, cpu = config.Decode(beam=2, max_length=4), torch.device("cpu")
     together = decode_all(model, sources, settings=settings, device=cpu)
-    monkeypatch.setattr(families, "DECODING_MEMORY", memory)
+    monkeypatch.setattr(batching, "DECODING_MEMORY", memory)
     in_parts = decode_all(model, sources, settings=settings, device=cpu)
     assert [described(each) for each in in_parts] == [described(each) for each in together]
 

@@ -18,8 +18,8 @@ from corpora import (
 )
 
 from anyorder.errors import UserError
+from anyorder.models.registry import FAMILIES
 from anyorder.runs.generate import Writer
-from anyorder.search.families import FAMILIES
 
 KINDS = ("indigo", "transformer", "insertion")
 INSERTION = ("model.kind=insertion", "model.dropout=0.1", "train.accumulate=2", "train.label_smoothing=0.1")

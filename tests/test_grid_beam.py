@@ -14,7 +14,7 @@ from corpora import assert_one_line_refusal, call_here, json_lines, learned, wri
 from anyorder.bench.grid_beam import grid_beam
 from anyorder.data.batches import Example, collate
 from anyorder.errors import UserError
-from anyorder.network.loss import score_steps
+from anyorder.models.loss import score_steps
 
 WORDS = (FIRST_WORD, FIRST_WORD + 1, FIRST_WORD + 2)
 LIMIT = 3

@@ -19,10 +19,16 @@ from torch import Tensor
 from anyorder import config
 from anyorder.config.model import Shape
 from anyorder.data.batches import Batch, collate
-from anyorder.network.insertion_loss import canvas_loss, canvas_of, draw_canvas, insertion_loss, word_weights
-from anyorder.network.insertion_model import InsertionTransformer
-from anyorder.search.beam import Hypothesis
-from anyorder.search.insertion_decode import decode_insertions
+from anyorder.decoding.beam import Hypothesis
+from anyorder.decoding.insertion_transformer import decode_insertions
+from anyorder.models.insertion_transformer import (
+    InsertionTransformer,
+    canvas_loss,
+    canvas_of,
+    draw_canvas,
+    insertion_loss,
+    word_weights,
+)
 from anyorder.text.tokenizer import BOS, EOD, EOS
 
 WORDS = 4

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from anyorder.network.layers import CrossAttention, Dropout
+from anyorder.models.attention import CrossAttention
+from anyorder.models.kernels.training import Dropout
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.25, 0.5, 0.9])

@@ -16,12 +16,12 @@ from references import decode_by_torch, encode_by_torch
 from anyorder import config
 from anyorder.config.model import Shape
 from anyorder.data.batches import Batch, Example, collate
+from anyorder.decoding.loop import decode
 from anyorder.errors import UserError
-from anyorder.network.left_to_right import LeftToRight
-from anyorder.network.loss import score_steps
-from anyorder.network.model import Indigo
+from anyorder.models.indigo import Indigo
+from anyorder.models.loss import score_steps
+from anyorder.models.transformer import LeftToRight
 from anyorder.runs.generate import Writer
-from anyorder.search.decode import decode
 from anyorder.text.tokenizer import BOS, EOD, EOS
 
 WORDS = 3

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from anyorder.data.batches import Batch, Example, collate, collate_sources, plan_epoch, shares
-from anyorder.network.loss import batch_loss, score_steps, word_scores
-from anyorder.network.model import END, Indigo
+from anyorder.models.indigo import END, Indigo
+from anyorder.models.kernels.training import word_scores
+from anyorder.models.loss import batch_loss, score_steps
 from anyorder.text.tokenizer import BOS, EOD, EOS, PAD
 
 firsts = pytest.mark.parametrize("first", ["word", "position"])

@@ -16,10 +16,10 @@ from anyorder import config
 from anyorder.config.model import Shape
 from anyorder.data.batches import Batch, collate
 from anyorder.insertion import relations
-from anyorder.network.encoder_decoder import Memory, sinusoids
-from anyorder.network.layers import CrossAttention, FeedForward, Relations, SelfAttention
-from anyorder.network.loss import score_steps
-from anyorder.network.model import END, Indigo
+from anyorder.models.attention import CrossAttention, FeedForward, Relations, SelfAttention
+from anyorder.models.encoder_decoder import Memory, sinusoids
+from anyorder.models.indigo import END, Indigo
+from anyorder.models.loss import score_steps
 from anyorder.text.tokenizer import BOS, EOD, EOS
 
 EXACT = {"rtol": 0.0, "atol": 1e-10}

@@ -9,9 +9,9 @@ from torch import nn
 
 from anyorder import config
 from anyorder.config.model import Shape
-from anyorder.network.model import Indigo
-from anyorder.network.packed import PackedLinear, pack
-from anyorder.search.decode import decode
+from anyorder.decoding.loop import decode
+from anyorder.models.indigo import Indigo
+from anyorder.models.kernels.packed import PackedLinear, pack
 
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (2, 5), (2, 3, 4)])

@@ -12,11 +12,10 @@ from torch import nn
 import anyorder
 from anyorder import config
 from anyorder.config.model import Shape
+from anyorder.decoding.loop import decode
 from anyorder.errors import UserError
-from anyorder.network.model import Indigo
-from anyorder.network.packed import pack
-from anyorder.network.quantised import Int8Linear
-from anyorder.search.decode import decode
+from anyorder.models.indigo import Indigo
+from anyorder.models.kernels.packed import Int8Linear, pack
 
 
 @pytest.mark.parametrize("rows", [1, 7])

@@ -12,11 +12,11 @@ import pytest
 import torch
 from conftest import FIRST_WORD, Steps, next_step, random_examples, tiny_model
 
+from anyorder.adaptive.sampling import draw_orders
 from anyorder.data.batches import Example, collate
-from anyorder.network.model import Indigo
-from anyorder.search import scoring
-from anyorder.search.adaptive import draw_orders
-from anyorder.search.scoring import Marginal, Score, score_best, score_given, score_in_any_order
+from anyorder.inference import scoring
+from anyorder.inference.scoring import Marginal, Score, score_best, score_given, score_in_any_order
+from anyorder.models.indigo import Indigo
 
 firsts = pytest.mark.parametrize("first", ["word", "position"])
 CPU = torch.device("cpu")

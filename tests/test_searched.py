@@ -25,19 +25,19 @@ from corpora import (
     recipe_of,
 )
 
+from anyorder.adaptive.beam import Orders
 from anyorder.config.order import Search
 from anyorder.config.recipe import Recipe
 from anyorder.data.batches import collate
 from anyorder.data.dataset import prepare
+from anyorder.decoding.beam import DEAD
 from anyorder.errors import UserError
-from anyorder.network.loss import batch_loss, score_steps
+from anyorder.models.loss import batch_loss, score_steps
 from anyorder.runs.checkpoint import checkpoints, load_trained
 from anyorder.runs.kept_orders import KeptOrders, SearchStopped, kept_folder, search_all
 from anyorder.runs.run_folder import recipe_of_run
 from anyorder.runs.search_summary import summarise
 from anyorder.runs.searched import annealed, learn_from, order_weights, search_batch, searching
-from anyorder.search.adaptive import Orders
-from anyorder.search.beam import DEAD
 from anyorder.system.distributed import Processes
 
 ADAPTIVE = [

@@ -12,8 +12,8 @@ from conftest import places_after, pointer_by_hand
 from corpora import learned
 
 from anyorder.data.batches import collate_sources
+from anyorder.models.registry import ordered
 from anyorder.runs.generate import Writer
-from anyorder.search.families import ordered
 from anyorder.text.tokenizer import BOS, EOD, EOS
 
 SENTENCES = 1000

@@ -18,8 +18,8 @@ from anyorder import config
 from anyorder.data.batches import Batch, collate
 from anyorder.data.partial_targets import NOTHING, Start, draw_start, started
 from anyorder.errors import UserError
-from anyorder.network.loss import batch_loss, score_steps
-from anyorder.network.model import Indigo
+from anyorder.models.indigo import Indigo
+from anyorder.models.loss import batch_loss, score_steps
 from anyorder.runs.generate import Writer
 from anyorder.text.tokenizer import PAD
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anyorder.network.vocabulary import BLOCK, GROUP, Vocabulary
+from anyorder.models.kernels.vocabulary import BLOCK, GROUP, Vocabulary
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from anyorder.bench.measure import Row, calibration, interleaved, time_rows
 from anyorder.insertion import relations
-from anyorder.network.layers import Relations, SelfAttention, join_heads
+from anyorder.models.attention import Relations, SelfAttention, join_heads
 
 BASELINE = "scaled_dot_product_attention, no relations"
 

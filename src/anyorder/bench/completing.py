@@ -19,9 +19,9 @@ from anyorder.data.batches import collate_sources
 from anyorder.errors import UserError
 from anyorder.evaluation.significance import compare
 from anyorder.metrics import Options, Result, evaluate
-from anyorder.network.model import Indigo
+from anyorder.models.indigo import Indigo
+from anyorder.models.registry import ordered
 from anyorder.runs.generate import Writer
-from anyorder.search.families import ordered
 from anyorder.text.tokenizer import Tokenizer
 
 FREE = "free"

@@ -11,10 +11,11 @@ import torch
 from anyorder import config
 from anyorder.bench.measure import Row, calibration, interleaved, time_rows
 from anyorder.config.model import Shape
-from anyorder.network.insertion_model import InsertionTransformer
-from anyorder.network.model import Indigo
-from anyorder.search.beam import Hypothesis
-from anyorder.search.families import Model, family_of
+from anyorder.decoding.batching import decode_batch
+from anyorder.decoding.beam import Hypothesis
+from anyorder.models.indigo import Indigo
+from anyorder.models.insertion_transformer import InsertionTransformer
+from anyorder.models.registry import Model
 from anyorder.text.tokenizer import EOD, UNK
 
 NEVER_ENDS = 1e9  # as a penalty of the end
@@ -60,7 +61,7 @@ def _decode(model: Model, settings: config.Decode, *, sentences: int, length: in
     """Some random sources, to targets of exactly this length."""
     chance = torch.Generator().manual_seed(length)
     source = torch.randint(UNK, model.shape.vocabulary, (sentences, length), generator=chance)
-    found = family_of(model).decode(
+    found = decode_batch(
         model,
         source,
         torch.ones_like(source, dtype=torch.bool),

@@ -17,10 +17,10 @@ from anyorder.bench.measure import Row, bandwidth, calibration, in_turns, time_r
 from anyorder.bench.peers import ctranslate2_decoder, marian, marian_decoder
 from anyorder.bench.workers import Prepare, Work, Worker
 from anyorder.config.model import Shape
-from anyorder.network.left_to_right import LeftToRight
-from anyorder.network.model import Indigo
-from anyorder.network.packed import PRECISIONS, pack
-from anyorder.search.decode import decode
+from anyorder.decoding.loop import decode
+from anyorder.models.indigo import Indigo
+from anyorder.models.kernels.packed import PRECISIONS, pack
+from anyorder.models.transformer import LeftToRight
 from anyorder.text.tokenizer import EOD, UNK
 
 BASELINE = "InDIGO"

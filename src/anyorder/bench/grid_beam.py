@@ -14,7 +14,7 @@ from torch import Tensor
 
 from anyorder.errors import UserError
 from anyorder.insertion import insert
-from anyorder.network.model import END, Indigo
+from anyorder.models.indigo import END, Indigo
 from anyorder.text.tokenizer import BOS, EOS
 
 # K hypotheses under way, n tokens on the canvas

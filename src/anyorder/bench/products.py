@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from anyorder.bench.measure import Row, calibration, interleaved, time_rows
-from anyorder.network.packed import PackedLinear, can_pack
-from anyorder.network.quantised import Int8Linear
+from anyorder.models.kernels.packed import Int8Linear, PackedLinear, can_pack
 
 BASELINE = "as torch multiplies"
 MATRICES = 24  # together too large for a cache, as a model's are

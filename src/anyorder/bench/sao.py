@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from anyorder import config
+from anyorder.adaptive.beam import Orders
 from anyorder.bench.measure import Row, calibration, interleaved, shares_of_time, time_rows
 from anyorder.config.model import Shape
 from anyorder.data.batches import Batch, Example, collate
-from anyorder.network.layers import DecoderLayer
-from anyorder.network.model import Indigo
+from anyorder.models.attention import DecoderLayer
+from anyorder.models.indigo import Indigo
 from anyorder.runs.optimise import Optimiser
 from anyorder.runs.searched import learn_from, search_batch, searching
-from anyorder.search.adaptive import Orders
 from anyorder.system.distributed import Processes
 from anyorder.system.memory import peak_memory
 from anyorder.text.tokenizer import UNK

@@ -8,8 +8,8 @@ from functools import partial
 
 from anyorder.bench.engines import Setting, endless, random_source, write
 from anyorder.bench.measure import Row, calibration, interleaved, time_rows
-from anyorder.network.left_to_right import LeftToRight
-from anyorder.network.model import Indigo
+from anyorder.models.indigo import Indigo
+from anyorder.models.transformer import LeftToRight
 
 MODELS = {"InDIGO": Indigo, "our left to right": LeftToRight}
 

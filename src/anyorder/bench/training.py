@@ -15,8 +15,8 @@ from anyorder.bench.engines import Setting, endless, random_source, write
 from anyorder.bench.measure import Row, calibration, interleaved, time_rows
 from anyorder.bench.peers import marian, marian_trainer
 from anyorder.data.batches import Batch, Example, collate
-from anyorder.network.left_to_right import LeftToRight
-from anyorder.network.model import Indigo
+from anyorder.models.indigo import Indigo
+from anyorder.models.transformer import LeftToRight
 from anyorder.runs.optimise import Optimiser
 from anyorder.system.devices import multiplies_in_bf16
 from anyorder.system.distributed import Processes

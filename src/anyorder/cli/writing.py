@@ -31,8 +31,8 @@ from anyorder.models.kernels.malloc import settle
 
 if TYPE_CHECKING:
     from anyorder.inference.hypothesis import Output, Step
+    from anyorder.inference.scoring import Marginal, Score
     from anyorder.runs.generate import Source, Writer
-    from anyorder.search.scoring import Marginal, Score
 
 RUN = Annotated[str, typer.Argument(help="Folder of a trained model.", show_default=False)]
 DEVICE = typer.Option(None, "--device", help="auto, cpu, cuda, ...")
@@ -260,7 +260,7 @@ def _check_flags(order: str, *, order_file: Path | None, samples: int | None) ->
 
 
 def _figures(one: Score | Marginal) -> list[str]:
-    from anyorder.search.scoring import Score
+    from anyorder.inference.scoring import Score
 
     if isinstance(one, Score):
         return [f"{figure:.4f}" for figure in (one.score, one.word_score, one.gap_score)]
@@ -280,7 +280,7 @@ def _show_sums(scores: Sequence[Score] | Sequence[Marginal], *, as_json: bool) -
 
 def _sums(scores: Sequence[Score] | Sequence[Marginal]) -> dict[str, float]:
     """Over all pairs; a step is a token or the end of a target."""
-    from anyorder.search.scoring import Marginal
+    from anyorder.inference.scoring import Marginal
 
     marginals = [one for one in scores if isinstance(one, Marginal)]
     in_one_order = [one.best if isinstance(one, Marginal) else one for one in scores]

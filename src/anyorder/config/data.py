@@ -10,8 +10,6 @@ from pydantic import Field, model_validator
 from anyorder.config.section import Section
 
 Splits = Literal["train", "dev", "test"]
-
-
 SPLITS: tuple[Splits, ...] = get_args(Splits)
 
 

@@ -99,8 +99,6 @@ class Decode(Section):
 
 # Keys of [decode] by the kind of model that they are for; the other kinds must leave them as they are.
 BY_INSERTION_TRANSFORMERS = ("parallel", "eos_penalty")
-
-
 BY_BEAMS_AND_SAMPLES = (
     "search",
     "n_best",

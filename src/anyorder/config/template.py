@@ -50,11 +50,7 @@ SIZES: dict[Size, dict[str, dict[str, Any]]] = {
     },
     "base": {"model": {}, "train": {}, "search": {}, "text": {}},
 }
-
-
 LEARNING = {"label_smoothing": 0.1, "select": "bleu", "patience": 8}
-
-
 DECODING = {"beam": 4}
 
 
@@ -69,17 +65,11 @@ SHOWN = {
     "average",
     "decode": "search beam length_penalty max_ratio",
 }
-
-
 HEADER = """\
 # A recipe for anyorder: `anyorder train` reads it, and every key can be changed on the command
 # line, e.g. train.steps=1000. Keys that are not here have the defaults of the paper.
 """
-
-
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-
-
 TYPES: dict[object, str] = {
     bool: "true or false",
     int: "whole number",
@@ -88,11 +78,7 @@ TYPES: dict[object, str] = {
     Path: "path",
     tuple[Path, ...]: "list of paths",
 }
-
-
 AS_IT_IS = "code"  # instead of a language: words are what blanks separate
-
-
 JAPANESE = "ja"  # which Moses can't split
 
 

@@ -25,11 +25,7 @@ from anyorder.text.pairs import Hiding
 from anyorder.text.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # what, lines done, lines in all
-
-
 CHUNK = 2048  # lines tokenised at once
-
-
 HIDING, DROPOUT = 1, 3  # keep their chances apart from those of orders and of starts
 
 

@@ -24,17 +24,9 @@ from anyorder.errors import UserError
 from anyorder.system.files import published_file
 
 FORMAT = 1  # of what stands beside an .npy
-
-
 SUFFIXES = (".npy", ".npz")
-
-
 ARRAYS = "names, grid and, for quantised numbers, scale and zero_point"
-
-
 _STORED = np.dtype("<f2")
-
-
 _NUMBERS_CHECKED_AT_ONCE = 2**22  # of features, which may be larger than the memory
 
 

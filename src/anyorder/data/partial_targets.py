@@ -32,8 +32,6 @@ class Start:
 
 
 NOTHING = Start()
-
-
 MIXED = 0.25  # of the examples with required words, those that have some of them on the canvas instead
 
 

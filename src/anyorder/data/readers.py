@@ -30,20 +30,10 @@ from anyorder.errors import UserError
 from anyorder.text.tokenizer import SideName
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-
 _SHOWN_CHARACTERS = 60  # of a wrong value, in messages
-
-
 _JSON_SHAPE = '{"source": ..., "target": ...}'
-
-
 _CAPTION_SHAPE = "image<TAB>caption"
-
-
 _NO_LINES = ("about",)  # files that say something about another one
-
-
 AnyEntry = TypeVar("AnyEntry")
 
 

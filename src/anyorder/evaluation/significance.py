@@ -24,14 +24,8 @@ from anyorder.metrics.metric import Metric, Numbers, Result
 # S samples, L lines, C counts on each, R results of each group
 
 SEED = 12345  # sacreBLEU's
-
-
 _ROUNDING = 1e-9  # of scores; less makes no difference
-
-
 _CUT = 40  # a fortieth of the samples is cut off at either end: 95 % are left
-
-
 _MOST_SPLITS = 200_000  # of trainings into two groups that can be gone through
 
 

@@ -60,8 +60,6 @@ MODULES = {
 
 # Whose text the program itself splits into words, which published figures rely on.
 _SPLIT_BY_METEOR = ("en", "de", "es", "fr", "ru", "cs")
-
-
 _BETWEEN = " ||| "
 
 

@@ -20,8 +20,6 @@ from anyorder.errors import UserError
 
 # Longer lists and texts are cut in messages.
 SHOWN_SLOTS = 5
-
-
 SHOWN_CHARACTERS = 120
 
 

@@ -18,11 +18,7 @@ from numpy.typing import NDArray
 from anyorder.errors import UserError
 
 Level = Literal["tokens", "words"]
-
-
 Needs = Literal["nothing", "random", "counts", "heads", "search", "file", "function"]
-
-
 Ranks = Callable[[Sequence[int]], Sequence[int]]
 
 
@@ -88,8 +84,6 @@ ORDERS: dict[str, OrderRule] = {
         "read from order.files: a permutation of its words a line", level="words", needs="file"
     ),
 }
-
-
 OWN_FUNCTION = OrderRule("your own function of a list of words", level="words", needs="function")
 
 

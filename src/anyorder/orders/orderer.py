@@ -41,8 +41,6 @@ class Line:
 
 
 UnitSlots = Callable[[Iterable[Line]], Iterator[Sequence[int]]]
-
-
 Marks = Callable[[Iterable[Line]], Iterator[Sequence[int]]]
 
 

@@ -18,17 +18,9 @@ from statistics import fmean
 from typing import Any
 
 TENTHS = 10  # of the slots and of the steps, in the heat map
-
-
 QUARTERS = ("commonest quarter", "second quarter", "third quarter", "rarest quarter")
-
-
 Slots = Sequence[int]
-
-
 Sentences = Sequence[Sequence[str]]  # tokens, or a label for each, as they are read
-
-
 Labels = Mapping[str, Sentences]  # by what tokens are grouped, e.g. "part of speech"
 
 

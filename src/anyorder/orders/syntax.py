@@ -21,17 +21,9 @@ from anyorder.errors import UserError
 
 # Components of a pipeline that cost time and don't help its parser.
 NOT_NEEDED = ["ner", "lemmatizer", "textcat", "textcat_multilabel"]
-
-
 CONLLU_COLUMNS = 10
-
-
 CONLLU_FORM, CONLLU_TAG, CONLLU_HEAD = 1, 3, 6
-
-
 CONLLU_NOTHING = "_"
-
-
 SHOWN_CHARACTERS = 60
 
 

@@ -16,10 +16,11 @@ from typing import Any, Self
 from pydantic import Field, field_validator, model_validator
 
 from anyorder import config
+from anyorder.decoding.beam import Hypothesis
+from anyorder.decoding.canvas import CLOSED, Blank, Canvas, ForbiddenWord, Way
+from anyorder.decoding.constraints import find_room
+from anyorder.decoding.rules import UNLIMITED
 from anyorder.errors import UserError
-from anyorder.search.beam import Hypothesis
-from anyorder.search.canvas import CLOSED, Blank, Canvas, ForbiddenWord, Way
-from anyorder.search.constraints import UNLIMITED, find_room
 from anyorder.text.pairs import SourceTokens
 from anyorder.text.tokenizer import SPECIALS, UNK, Tokenizer, Tokens
 from anyorder.text.words import located, splitter

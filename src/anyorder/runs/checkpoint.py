@@ -26,9 +26,9 @@ from anyorder.config.model import Shape
 from anyorder.config.recipe import Recipe
 from anyorder.config.section import Section, checked
 from anyorder.errors import UserError
+from anyorder.models.registry import Model, build_model
 from anyorder.pretrained import located, shipped_models
 from anyorder.runs.compact import unpacked
-from anyorder.search.families import Model, build_model
 from anyorder.system.files import make_folder, read_versioned, write_file
 from anyorder.text.tokenizer import FILE_NAME as TOKENIZER_FILE
 from anyorder.text.tokenizer import Tokenizer

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from anyorder.network.quantised import LARGEST, row_scales
+from anyorder.models.kernels.packed import LARGEST, row_scales
 
 Precision = Literal["fp32", "fp16", "int8"]
 SCALES = ":scales"  # after a matrix's name; names of parameters have no colon

@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 
 from anyorder import config
+from anyorder.decoding.batching import Around, decode_all
+from anyorder.decoding.beam import Hypothesis
+from anyorder.decoding.canvas import Canvas
 from anyorder.errors import UserError
 from anyorder.runs.canvas_text import CompiledCanvas
 from anyorder.runs.checkpoint import Trained
-from anyorder.search.beam import Hypothesis
-from anyorder.search.canvas import Canvas
-from anyorder.search.families import Around, decode_all
 
 NOTHING_GIVEN = Canvas()
 

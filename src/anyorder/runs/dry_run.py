@@ -29,8 +29,6 @@ from anyorder.system.distributed import Processes, processes
 from anyorder.system.memory import forget_peak, peak
 
 SECONDS_AN_HOUR = 3600
-
-
 _UNITS = {"days": 24 * SECONDS_AN_HOUR, "hours": SECONDS_AN_HOUR, "min": 60}  # in seconds
 
 
@@ -43,14 +41,8 @@ def duration(seconds: float) -> str:
 
 
 VALIDATED = 32  # dev pairs that stand for all
-
-
 MEGABYTE = 1e6
-
-
 WEIGHT, MOMENTS, SLOT, LOG_PROB = 4, 8, 2, 4  # bytes on disk
-
-
 Pairs = NDArray[np.int64]  # of a batch
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from anyorder.decoding.beam import Hypothesis
 from anyorder.runs.canvas_text import CompiledCanvas, Given
-from anyorder.search.beam import Hypothesis
 from anyorder.text.words import located
 
 

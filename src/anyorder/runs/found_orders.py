@@ -19,15 +19,16 @@ from anyorder.data.dataset import Dataset, Prepared, split_lines
 from anyorder.data.features import SUFFIXES as GRID_SUFFIXES
 from anyorder.data.features import Grid
 from anyorder.data.readers import Fault, File, Files, Pair, count_pairs, in_chunks, open_features, read_pairs
+from anyorder.decoding.batching import decode_all
+from anyorder.decoding.beam import DEAD, Hypothesis
 from anyorder.errors import UserError
-from anyorder.network.loss import score_steps
-from anyorder.network.model import Indigo
+from anyorder.models.indigo import Indigo
+from anyorder.models.loss import score_steps
+from anyorder.models.registry import ordered
 from anyorder.orders.statistics import QUARTERS, frequency_quarters
 from anyorder.runs.checkpoint import Trained, checkpoints
 from anyorder.runs.kept_orders import KeptOrders, is_kept, kept_folder
 from anyorder.runs.searched import search_batch
-from anyorder.search.beam import DEAD, Hypothesis
-from anyorder.search.families import decode_all, ordered
 from anyorder.text.pairs import PairEncoder
 from anyorder.text.tokenizer import Tokenizer, Tokens
 from anyorder.text.words import splitter

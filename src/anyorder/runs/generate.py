@@ -15,10 +15,15 @@ from numpy.typing import NDArray
 
 from anyorder import config
 from anyorder.data.batches import Example
+from anyorder.decoding.batching import decode_all
+from anyorder.decoding.beam import Hypothesis
+from anyorder.decoding.constraints import NOBODYS
 from anyorder.errors import UserError
 from anyorder.inference.hypothesis import Completion, Output
-from anyorder.network.left_to_right import LeftToRight
-from anyorder.network.packed import PRECISIONS, pack
+from anyorder.inference.scoring import Marginal, Score, score_best, score_given, score_in_any_order
+from anyorder.models.kernels.packed import PRECISIONS, pack
+from anyorder.models.registry import ordered
+from anyorder.models.transformer import LeftToRight
 from anyorder.orders.custom import checked_slots
 from anyorder.orders.fixed import order_rule, spread
 from anyorder.orders.orderer import Line, prepare_order
@@ -28,10 +33,6 @@ from anyorder.runs.choosing import Judge, Place, Written, chosen
 from anyorder.runs.completion import check_completes, complete_all
 from anyorder.runs.filling import filled
 from anyorder.runs.image_features import EXTRACTOR, Extractor
-from anyorder.search.beam import Hypothesis
-from anyorder.search.constraints import NOBODYS
-from anyorder.search.families import decode_all, ordered
-from anyorder.search.scoring import Marginal, Score, score_best, score_given, score_in_any_order
 from anyorder.system.devices import pick_device
 from anyorder.text.pairs import PairEncoder, SourceTokens
 from anyorder.text.tokenizer import Tokenizer

@@ -21,12 +21,12 @@ import torch
 from numpy.typing import NDArray
 
 from anyorder import config
+from anyorder.adaptive.beam import Orders
 from anyorder.data.batches import collate, mixed_seed, plan_epoch
 from anyorder.data.dataset import Dataset
 from anyorder.errors import UserError
-from anyorder.network.model import Indigo
+from anyorder.models.indigo import Indigo
 from anyorder.runs.searched import annealed, search_batch, searching
-from anyorder.search.adaptive import Orders
 from anyorder.system.distributed import Processes
 from anyorder.system.files import make_folder, write_array, write_file
 

@@ -14,10 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from anyorder import config
 from anyorder.data.batches import Batch, mixed_seed
-from anyorder.network.loss import Loss
-from anyorder.network.model import MARKS
+from anyorder.models.indigo import MARKS
+from anyorder.models.loss import Loss
+from anyorder.models.registry import Model, family_of
 from anyorder.runs.checkpoint import Weights
-from anyorder.search.families import Model, family_of
 from anyorder.system.devices import in_precision
 from anyorder.system.distributed import Processes
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from anyorder import config
 from anyorder.data.batches import Batch, mixed_seed
 from anyorder.data.dataset import Dataset
+from anyorder.models.registry import Model, ordered
 from anyorder.runs.kept_orders import KeptOrders, is_kept, search_all
 from anyorder.runs.search_summary import SearchSummary, summarise
 from anyorder.runs.searched import annealed, learn_from, search_batch, searching
-from anyorder.search.families import Model, ordered
 from anyorder.system.distributed import Processes
 
 

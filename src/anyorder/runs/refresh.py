@@ -15,12 +15,12 @@ import torch
 
 from anyorder.config.recipe import Recipe
 from anyorder.data.dataset import Dataset, prepare
+from anyorder.decoding.beam import DEAD
 from anyorder.errors import UserError
+from anyorder.models.registry import build_model, ordered
 from anyorder.runs.checkpoint import checkpoints, load_weights
 from anyorder.runs.kept_orders import KeptOrders, SearchStopped, kept_folder, search_all
 from anyorder.runs.run_folder import recipe_of_run
-from anyorder.search.beam import DEAD
-from anyorder.search.families import build_model, ordered
 from anyorder.system.distributed import processes
 from anyorder.system.files import published_file
 from anyorder.system.interruption import interruption

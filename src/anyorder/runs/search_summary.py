@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from anyorder import config
 from anyorder.data.dataset import Dataset
+from anyorder.decoding.beam import DEAD
 from anyorder.runs.kept_orders import KeptOrders
 from anyorder.runs.searched import order_weights
-from anyorder.search.beam import DEAD
 
 LOGGED = "searched_"  # what its figures are called by in the log
 

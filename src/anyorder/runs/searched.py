@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from anyorder import config
+from anyorder.adaptive.beam import Orders
+from anyorder.adaptive.guided import search_guided, search_thoroughly, search_unguided
 from anyorder.data.batches import Batch
-from anyorder.network.model import Indigo
-from anyorder.search.adaptive import Orders
-from anyorder.search.beam import DEAD
-from anyorder.search.guided import search_guided, search_thoroughly, search_unguided
+from anyorder.decoding.beam import DEAD
+from anyorder.models.indigo import Indigo
 from anyorder.system.devices import in_precision
 
 # S pairs of a batch, B orders of each, T tokens of the longest target

@@ -18,7 +18,8 @@ from anyorder.data.batches import Batch, collate, plan_epoch, shares
 from anyorder.data.dataset import Prepared, prepare
 from anyorder.data.partial_targets import Start, draw_start, started
 from anyorder.errors import UserError
-from anyorder.network.model import MARKS
+from anyorder.models.indigo import MARKS
+from anyorder.models.registry import build_model
 from anyorder.runs.average import mean_of_last
 from anyorder.runs.checkpoint import (
     Checkpoint,
@@ -37,7 +38,6 @@ from anyorder.runs.optimise import Optimiser, Sums, learning_rate
 from anyorder.runs.order_finder import OrderFinder, Searched
 from anyorder.runs.run_folder import check_folder, claim_folder, note_sizes
 from anyorder.runs.validate import Validation
-from anyorder.search.families import build_model
 from anyorder.system.devices import check_precision
 from anyorder.system.distributed import Processes, processes
 from anyorder.system.interruption import interruption

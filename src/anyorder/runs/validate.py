@@ -8,14 +8,15 @@ from typing import Any
 import torch
 
 from anyorder import config
+from anyorder.adaptive.beam import Orders
 from anyorder.data.batches import Batch, collate, plan_epoch
 from anyorder.data.dataset import Dataset
 from anyorder.data.references import pairs_by_source, reference_texts
+from anyorder.decoding.batching import decode_all
 from anyorder.metrics import bleu, exact
+from anyorder.models.registry import Model, family_of, ordered
 from anyorder.orders.statistics import order_statistics
 from anyorder.runs.searched import learn_from, search_batch
-from anyorder.search.adaptive import Orders
-from anyorder.search.families import Model, decode_all, family_of, ordered
 from anyorder.text.tokenizer import Tokenizer
 
 FIRST_TOKENS = 5  # that are logged

@@ -18,14 +18,8 @@ from numpy.typing import NDArray
 from anyorder.text.tokenizer import UNK, Tokenizer
 
 Ids = NDArray[np.int32]
-
-
 Pieces = tuple[int, ...]  # ids of one word
-
-
 BITS = 5
-
-
 SPELLINGS = 2**BITS  # that a word is seen in at the most: each is made once and then remembered
 
 

@@ -1,8 +1,8 @@
 """Pairs as token ids: a word that a target can copy has the same id on both sides.
 
-Words of a source that the vocabulary lacks are its *own*: they get the ids after the vocabulary, in the order
-of the source, and mean something beside this source alone. To practise copying, rare words that the vocabulary
-has are hidden from it now and then.
+Words of a source that the vocabulary lacks are its *own*. They get the ids after the vocabulary, in the order
+of the source, and mean something beside this source alone. To practise copying, rare words of the vocabulary
+are hidden from it now and then.
 """
 
 from __future__ import annotations

@@ -28,28 +28,16 @@ from anyorder.text.words import splitter
 # The model's word head relies on this order: it scores the ids from EOD on, or from UNK on where another head
 # decides when to finish. So what is never predicted comes first, and UNK comes after EOD.
 PAD, BOS, EOS, EOD, UNK = range(5)
-
-
 SPECIALS = ("<pad>", "<s>", "</s>", "<eod>", "<unk>")
-
-
 FILE_NAME = "tokenizer.json"
-
-
 SideName = Literal["source", "target"]
 
 
 # Words of a source that the vocabulary lacks may be copied. They are numbered after the vocabulary, in the
 # order that the source has them, and a model tells so many of them apart.
 OWN_KINDS = 16
-
-
 FEW_LINES = 8  # so few are encoded one by one: to wake other threads takes longer
-
-
 _END_OF_WORD = "</w>"
-
-
 _GOES_ON = "·"
 
 

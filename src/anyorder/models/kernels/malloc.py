@@ -12,11 +12,7 @@ import sys
 
 # Names and numbers of glibc's malloc.h.
 TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4
-
-
 NEVER = -1
-
-
 GROWTH = 64 * 2**20  # bytes that the heap grows by at least
 
 

@@ -13,14 +13,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from anyorder.network.heads import at_least_float
+from anyorder.models.heads import at_least_float
 
 # R rows, D width, V words, C of them looked for
 
 BLOCK = 2048  # words, so that a block of the embedding and its logits fit into a cache
 FEW_LOGITS = 2**15  # of a block: with few rows, more words at once cost fewer calls
 GROUP = 64  # words
-
 Product = Callable[[Tensor], Tensor]  # of a query, (R, D), and a block of words, (R, words)
 
 

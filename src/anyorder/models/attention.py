@@ -13,6 +13,9 @@ from itertools import accumulate
 import torch
 from torch import Tensor, nn
 
+from anyorder.models.decoder_state import Past, SourceKeys
+from anyorder.models.kernels.training import Dropout
+
 # B batch, H heads, Q queries, K keys, D width, d = D / H width of a head, C kinds of relations
 
 
@@ -46,25 +49,6 @@ class Relations:
             picked = torch.matmul(scores.permute(2, 0, 1, 3).flatten(1, 2), self.one_hot[0])  # (Q, B·H, K)
             return picked.unflatten(1, scores.shape[:2]).permute(1, 2, 0, 3)
         return torch.matmul(scores.transpose(1, 2), self.one_hot).transpose(1, 2)
-
-
-class Dropout(nn.Dropout):
-    """Dropout whose chance costs little on a CPU, where torch draws a number for each element.
-
-    That took a third of a training step. Here an element gets one of the eight bytes of a number, so the rate
-    is a multiple of 1/256, and what is left is scaled by the rate that it really is.
-    """
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Any shape."""
-        if not self.training or self.p == 0:
-            return input
-        if input.device.type != "cpu":
-            return super().forward(input)
-        dropped = min(255, max(1, round(256 * self.p)))
-        numbers = torch.empty(input.numel() // 8 + 1, dtype=torch.int64).random_(-(2**63), None)
-        chance = numbers.view(torch.uint8)[: input.numel()].view(input.shape)
-        return input * (chance >= dropped).to(input.dtype).mul_(256 / (256 - dropped))
 
 
 def split_heads(states: Tensor, heads: int) -> Tensor:
@@ -222,69 +206,3 @@ class DecoderLayer(nn.Module):
         attended = self.cross(rows, source.key, source.value, padding=source.padding)
         states = states + self.dropout(attended.reshape(states.shape))
         return states + self.dropout(self.feed_forward(self.feed_forward_norm(states)))
-
-
-@dataclass(frozen=True)
-class SourceKeys:
-    """A layer's view of the source, computed once a sentence."""
-
-    key: Tensor  # (B, H, S, d)
-    value: Tensor  # (B, H, S, d)
-    # (B, 1, 1, S): 0 where real, -inf where padding; attention would make it of a mask at each step
-    padding: Tensor
-
-    def keep(self, sentences: Tensor) -> SourceKeys:
-        """Only those of some sentences."""
-        return SourceKeys(self.key[sentences], self.value[sentences], self.padding[sentences])
-
-
-class Past:
-    """A layer's keys and values of every token that any hypothesis of a sentence has written.
-
-    Hypotheses share the pool and know their own tokens in it, so a beam never copies what it goes on with.
-    Room is made ahead, and nothing is recomputed.
-    """
-
-    def __init__(self) -> None:
-        self.key, self.value = Pool(), Pool()  # (B, H, K, d)
-
-    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the newest, (B, H, Q, d) each; returns all of them, (B, H, K, d) each."""
-        return self.key.append(key), self.value.append(value)
-
-    def keep(self, sentences: Tensor) -> None:
-        """Only those of some sentences."""
-        self.key.keep(sentences)
-        self.value.keep(sentences)
-
-
-class Pool:
-    """Vectors that become more along dimension -2, in a buffer that is grown by half when it is full."""
-
-    def __init__(self) -> None:
-        self._buffer: Tensor | None = None
-        self._used = 0
-
-    @property
-    def vectors(self) -> Tensor:
-        """Those added so far."""
-        assert self._buffer is not None
-        return self._buffer[..., : self._used, :]
-
-    def append(self, newest: Tensor) -> Tensor:
-        """Add some at the end; returns all."""
-        before, self._used = self._used, self._used + newest.shape[-2]
-        if self._buffer is None or self._buffer.shape[-2] < self._used:
-            grown = newest.new_empty(
-                *newest.shape[:-2], max(16, self._used + self._used // 2), newest.shape[-1]
-            )
-            if self._buffer is not None:
-                grown[..., :before, :] = self._buffer[..., :before, :]
-            self._buffer = grown
-        self._buffer[..., before : self._used, :] = newest
-        return self.vectors
-
-    def keep(self, sentences: Tensor) -> None:
-        """Only those of some sentences, the first dimension."""
-        if self._buffer is not None:
-            self._buffer = self._buffer[sentences]

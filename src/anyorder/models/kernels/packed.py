@@ -1,30 +1,23 @@
-"""A model that is only used: its matrices laid out ahead as the processor multiplies them.
-
-Otherwise they are laid out anew at each product, which for a few rows takes longer than the product itself.
-In eight bits there is also less to read. Only for CPUs; elsewhere, and where torch was built without oneDNN,
-single precision is left as it is.
-"""
+"""Linear maps laid out ahead for the CPU, in single precision or in eight bits."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from anyorder.network.encoder_decoder import EncoderDecoder
-from anyorder.network.model import Indigo
-from anyorder.network.quantised import Int8Linear
-from anyorder.network.vocabulary import Product
+from anyorder.models.encoder_decoder import EncoderDecoder
+from anyorder.models.indigo import Indigo
+from anyorder.models.kernels.vocabulary import Product
 
 PRECISIONS = ("fp32", "int8")
-
 LARGE = 2**18  # weights; below, a call costs more than it gains
 ROWS = 32  # for which a layout is asked; it serves any number well
 WORDS_OF_BLOCK = {"fp32": 8192, "int8": 4096}  # of the vocabulary, so that its logits fit into a cache
-
 Pack = Callable[[Tensor, Tensor | None], nn.Module]  # of a weight, (out, in), and a bias
 
 
@@ -109,3 +102,56 @@ def _linears(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
         for name, part in module.named_children():
             if isinstance(part, nn.Linear):
                 yield module, name, part
+
+
+LARGEST = 127  # of the integers that stand for weights
+
+
+class Int8Linear(nn.Module):
+    """A linear map whose weights are integers."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.bias = None if bias is None else bias.detach()
+        self._packed = _packed(weight.detach())
+        self._ends = torch.zeros(1, weight.shape[1])
+        self._ends[0, :2] = torch.tensor([-1.0, 1.0])
+
+    def forward(self, states: Tensor) -> Tensor:
+        """states: (..., D)."""
+        rows = states.reshape(-1, states.shape[-1])
+        size = torch.linalg.vector_norm(rows, ord=float("inf"), dim=1, keepdim=True)
+        size = size.clamp_(min=torch.finfo(states.dtype).tiny)
+        # Torch takes one scale for all rows, from the least to the largest number. So they are made alike,
+        # and one row more has both 1 and -1: none depends on its neighbours.
+        scaled = torch.cat([rows / size, self._ends])
+        product = _multiplied(scaled, self._packed)[:-1].mul_(size)
+        return self._added(product).view(*states.shape[:-1], -1)
+
+    def _added(self, product: Tensor) -> Tensor:
+        return product if self.bias is None else product.add_(self.bias)
+
+
+_multiply = torch.ops.quantized.linear_dynamic.default  # looked up once: it is called many times a word
+
+
+def _multiplied(states: Tensor, packed: Any) -> Tensor:  # noqa: ANN401
+    # Seven bits: with eight, sums of two products could overflow where a processor adds in sixteen.
+    product: Tensor = _multiply(states, packed, True)
+    return product
+
+
+def row_scales(weight: Tensor) -> Tensor:
+    """What the integers of each row are to be multiplied with; weight: (..., in), returns (..., 1)."""
+    return (weight.abs().amax(dim=-1, keepdim=True) / LARGEST).clamp(min=torch.finfo(weight.dtype).tiny)
+
+
+def _packed(weight: Tensor) -> Any:  # noqa: ANN401
+    """As the kernel reads it; weight: (out, in)."""
+    scale = row_scales(weight).squeeze(1)
+    with warnings.catch_warnings():  # that torch moves such tensors to another package
+        warnings.simplefilter("ignore")
+        integers = torch.quantize_per_channel(
+            weight.float(), scale.double(), torch.zeros(len(scale), dtype=torch.long), 0, torch.qint8
+        )
+    return torch.ops.quantized.linear_prepack(integers, None)

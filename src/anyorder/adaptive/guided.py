@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from anyorder.adaptive.beam import Orders, search_orders
 from anyorder.data.batches import Batch
-from anyorder.network.encoder_decoder import Memory
-from anyorder.network.loss import score_steps
-from anyorder.network.model import Indigo
-from anyorder.search.adaptive import Orders, search_orders
-from anyorder.search.beam import DEAD
+from anyorder.decoding.beam import DEAD
+from anyorder.models.encoder_decoder import Memory
+from anyorder.models.indigo import Indigo
+from anyorder.models.loss import score_steps
 
 # S pairs of a batch, B orders of each, T tokens of the longest target
 

@@ -7,96 +7,24 @@ their states.
 
 from __future__ import annotations
 
-from copy import copy
-
 import torch
 from torch import Tensor, nn
 
 from anyorder import config
 from anyorder.config.model import Shape
 from anyorder.insertion import anchors, relations
-from anyorder.network.copying import Copyable, CopyHead
-from anyorder.network.encoder_decoder import EncoderDecoder, Memory, initialise
-from anyorder.network.heads import GapHead, GapKeys, Pointer, WordHead, at_least_float, first_word
-from anyorder.network.layers import Past, Pool, Relations, SourceKeys
-from anyorder.network.vocabulary import Best, Product, Vocabulary, best_of
+from anyorder.models.attention import Relations
+from anyorder.models.copying import Copyable, CopyHead
+from anyorder.models.decoder_state import Writing
+from anyorder.models.encoder_decoder import EncoderDecoder, Memory, initialise
+from anyorder.models.heads import GapHead, GapKeys, Pointer, WordHead, at_least_float, first_word
+from anyorder.models.kernels.vocabulary import Best, Product, Vocabulary, best_of
 
 # B sources, R rows (B × beams), S source vectors, N tokens written, D width, V words, C choices asked for
 
 NOT_SEEN = 2**15  # instead of a relation: another hypothesis's token, or a later one
 MARKS = ("given_mark", "required_mark")  # names of the weights that mark what is given and what is required
 END = 0  # the first choice that ends a sentence: `<eod>`, or finishing instead of a gap
-
-
-class Writing:
-    """Everything known of the sentences under way, to write one more token at little cost.
-
-    All hypotheses of a sentence put what they write into one pool, (S, P) tokens, and remember where their
-    own tokens are in it. So a beam goes on with other hypotheses by changing a few indices.
-    """
-
-    def __init__(self, sources: list[SourceKeys], copyable: Copyable | None, vocabulary: Vocabulary) -> None:
-        self.sources = sources  # one a layer
-        self.copyable = copyable
-        self.vocabulary = vocabulary
-        self.pasts = [Past() for _ in sources]
-        self.left_keys, self.right_keys = Pool(), Pool()  # (S, P, D)
-        self.own = sources[0].key.new_zeros(self.sentences, 1, 0, dtype=torch.long)  # (S, K, n), in the pool
-        self.size = 0  # P
-
-    @property
-    def sentences(self) -> int:
-        """How many are under way."""
-        return len(self.sources[0].key)
-
-    @property
-    def gap_keys(self) -> GapKeys:
-        """Of the whole pool, (S, P, D) each."""
-        return GapKeys(self.left_keys.vectors, self.right_keys.vectors)
-
-    def add(self, hypotheses: int, newest: int) -> None:
-        """Make the next tokens of all hypotheses their own; the layers then put them into the pool."""
-        if self.size == 0:
-            self.own = self.own.expand(-1, hypotheses, -1)
-        places = torch.arange(self.size, self.size + hypotheses * newest, device=self.own.device)
-        added = places.view(1, hypotheses, newest).expand(self.sentences, -1, -1)
-        self.own = torch.cat([self.own, added], dim=2)
-        self.size += hypotheses * newest
-
-    def in_pool(self, values: Tensor, *, elsewhere: int) -> Tensor:
-        """Spread values of a hypothesis's own tokens over the pool.
-
-        values: (S, K, m, n); returns (S, K · m, P).
-        """
-        shape = (*values.shape[:3], self.size)
-        spread = values.new_full(shape, elsewhere)
-        spread.scatter_(3, self.own[:, :, None].expand_as(values), values)
-        return spread.flatten(1, 2)
-
-    def seen_by(self, hypotheses: Tensor) -> Writing:
-        """The same for some of the hypotheses, to ask what comes next. hypotheses: (S, B)."""
-        theirs = copy(self)
-        theirs.own = self._own_of(hypotheses)
-        return theirs
-
-    def _own_of(self, hypotheses: Tensor) -> Tensor:
-        return self.own.gather(1, hypotheses[..., None].expand(-1, -1, self.own.shape[2]))
-
-    def follow(self, parent: Tensor, staying: Tensor) -> None:
-        """Go on with some sentences, each of their hypotheses where its parent stood.
-
-        parent: (S, B), among the hypotheses so far; staying: (S',), sentences, rising.
-        """
-        self.own = self._own_of(parent)
-        if len(staying) == len(parent):
-            return
-        self.own = self.own[staying]
-        self.sources = [source.keep(staying) for source in self.sources]
-        self.copyable = None if self.copyable is None else self.copyable.keep(staying)
-        for past in self.pasts:
-            past.keep(staying)
-        self.left_keys.keep(staying)
-        self.right_keys.keep(staying)
 
 
 class Indigo(EncoderDecoder):

@@ -6,9 +6,9 @@ from torch import Tensor
 
 from anyorder import config
 from anyorder.config.model import Shape
-from anyorder.network.encoder_decoder import sinusoids
-from anyorder.network.heads import LastGap
-from anyorder.network.model import Indigo
+from anyorder.models.encoder_decoder import sinusoids
+from anyorder.models.heads import LastGap
+from anyorder.models.indigo import Indigo
 
 
 class LeftToRight(Indigo):

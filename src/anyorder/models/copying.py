@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from anyorder.network.heads import NEVER, at_least_float
+from anyorder.models.heads import NEVER, at_least_float
 from anyorder.text.tokenizer import UNK
 
 # B sources, S source tokens, D width, Q queries of a source, V generated words, C words with the copied ones

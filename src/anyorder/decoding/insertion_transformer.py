@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from anyorder import config
-from anyorder.network.heads import NEVER
-from anyorder.network.insertion_model import FIRST_WORD, FULL, Insertions, InsertionTransformer
-from anyorder.search.beam import Hypothesis
-from anyorder.search.decode import ranked
+from anyorder.decoding.beam import Hypothesis
+from anyorder.decoding.loop import ranked
+from anyorder.models.heads import NEVER
+from anyorder.models.insertion_transformer import FIRST_WORD, FULL, Insertions, InsertionTransformer
 from anyorder.text.tokenizer import BOS, EOS, PAD
 
 # S sentences under way, n tokens of the longest canvas with its boundaries, G = n - 1 gaps
@@ -81,12 +81,10 @@ def decode_insertions(
     *,
     settings: config.Decode,
     limits: Tensor,
-    lines: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
     """One hypothesis for each source.
 
-    source, mask: as `encode` takes them; limits: (sources,), most tokens to write. Nothing is left to chance,
-    so the numbers in `lines` don't matter.
+    source, mask: as `encode` takes them; limits: (sources,), most tokens to write.
     """
     drafts = [Draft() for _ in range(len(source))]
     found: list[list[Hypothesis]] = [[] for _ in drafts]

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from anyorder.network.vocabulary import Best
-from anyorder.search.beam import DEAD, Beam, Parents
-from anyorder.search.constraints import Constraints, Openings
+from anyorder.decoding.beam import DEAD, Beam, Parents
+from anyorder.decoding.constraints import Constraints, Openings
+from anyorder.models.kernels.vocabulary import Best
 from anyorder.text.tokenizer import UNK
 
 # S sentences under way, K hypotheses of each, F first choices, C of them looked at, N hypotheses asked for M
@@ -30,6 +30,8 @@ from anyorder.text.tokenizer import UNK
 
 # Nats in a beam for each required token, about what it costs to write one: less if the encoder is told of it.
 HEAD_START, TOLD_HEAD_START = 4.0, 2.5
+
+
 # An end that is likelier, and ruled out, leaves too few digits of what the words share instead.
 LIKELY = math.log(0.9)
 

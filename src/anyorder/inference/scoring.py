@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anyorder.adaptive.beam import Orders
+from anyorder.adaptive.guided import best_of, search_thoroughly
+from anyorder.adaptive.sampling import draw_orders
 from anyorder.data.batches import Batch, Example, collate
-from anyorder.network.encoder_decoder import Memory
-from anyorder.network.loss import score_steps
-from anyorder.network.model import Indigo
-from anyorder.search.adaptive import Orders, draw_orders
-from anyorder.search.beam import DEAD
-from anyorder.search.guided import best_of, search_thoroughly
+from anyorder.decoding.beam import DEAD
+from anyorder.models.encoder_decoder import Memory
+from anyorder.models.indigo import Indigo
+from anyorder.models.loss import score_steps
 
 # S pairs scored together, B orders of each added up, K drawn, T tokens of the longest target
 

@@ -16,14 +16,14 @@ from torch.nn.functional import pad
 
 from anyorder import config
 from anyorder.config.model import Shape
-from anyorder.network.layers import DecoderLayer, Dropout, EncoderLayer, Relations, SourceKeys
+from anyorder.models.attention import DecoderLayer, EncoderLayer, Relations
+from anyorder.models.decoder_state import SourceKeys
+from anyorder.models.kernels.training import Dropout
 from anyorder.text.tokenizer import OWN_KINDS, PAD
 
 # B sources, S source vectors, H required tokens, D width
 
 READ_AT_ONCE = 32  # sources, to decode
-
-
 READ_PAIRS = 2**21  # of tokens that look at each other, at most: a source of thousands is read alone
 
 

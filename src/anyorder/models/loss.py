@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
 
 from anyorder.data.batches import Batch
 from anyorder.insertion import Supervision
-from anyorder.network.encoder_decoder import Memory
-from anyorder.network.heads import NEVER
-from anyorder.network.model import Indigo
+from anyorder.models.encoder_decoder import Memory
+from anyorder.models.heads import NEVER
+from anyorder.models.indigo import Indigo
+from anyorder.models.kernels.training import word_scores
 from anyorder.text.tokenizer import EOD, UNK
-
-BLOCK = 2**18  # logits, few enough for a cache
 
 # B batch, T tokens of the longest target, N = T + 2, D width, V words, M real steps of the batch
 
@@ -99,43 +96,6 @@ def _generated_scores(model: Indigo, query: Tensor, words: Tensor, mask: Tensor)
     blank = torch.zeros(mask.shape, dtype=logits.dtype, device=logits.device)
     word, uniform = (blank.masked_scatter(mask, scores) for scores in word_scores(logits, column[mask]))
     return word.masked_fill(copied_only, NEVER), uniform
-
-
-def word_scores(logits: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-    """log p of one word each, (M,), and its mean over all words, (M,). logits: (M, V); words: (M,)."""
-    log_prob, mean = _WordScores.apply(logits, words)  # type: ignore[no-untyped-call]
-    return log_prob, mean
-
-
-class _WordScores(torch.autograd.Function):
-    """With a gradient that is made in place, where the log-probabilities are, and block by block.
-
-    There are as many as steps times words. Autograd would go over them a dozen times, through memory, and
-    keep three of their size; that took a tenth of an update.
-    """
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, logits: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-        log_probs = logits.log_softmax(dim=-1)
-        ctx.save_for_backward(words)
-        ctx.log_probs = log_probs  # type: ignore[attr-defined]
-        return log_probs.gather(1, words[:, None]).squeeze(1), log_probs.mean(dim=1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, of_word: Tensor, of_mean: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
-        (words,) = ctx.saved_tensors
-        gradient = ctx.log_probs
-        if gradient is None:
-            raise RuntimeError("the loss was differentiated twice; its gradient has taken its place")
-        ctx.log_probs = None
-        rows = BLOCK // gradient.shape[1] + 1 if gradient.device.type == "cpu" else len(gradient)
-        total, share = -(of_word + of_mean)[:, None], (of_mean / gradient.shape[1])[:, None]
-        for block, its_total, its_share in zip(
-            *(each.split(rows) for each in (gradient, total, share)), strict=True
-        ):
-            block.exp_().mul_(its_total).add_(its_share)
-        return gradient.scatter_add_(1, words[:, None], of_word[:, None]), None
 
 
 def _with_copies(model: Indigo, memory: Memory, generated: Tensor, query: Tensor, words: Tensor) -> Tensor:

@@ -1,13 +1,9 @@
-"""The kinds of models: how each is built, learned and decoded.
-
-Whoever trains or uses a model goes through here and need not know of which kind it is.
-"""
+"""Sources of any length to hypotheses: like with like, as many at once as fit into memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -16,81 +12,19 @@ from torch import Tensor
 from torch.nn import functional
 
 from anyorder import config
-from anyorder.config.model import Shape
-from anyorder.data.batches import Batch, collate_sources
-from anyorder.errors import UserError
-from anyorder.network.insertion_loss import insertion_loss
-from anyorder.network.insertion_model import InsertionTransformer
-from anyorder.network.left_to_right import LeftToRight
-from anyorder.network.loss import Loss, batch_loss
-from anyorder.network.model import Indigo
-from anyorder.search.beam import Hypothesis
-from anyorder.search.canvas import Canvas
-from anyorder.search.constraints import Rules
-from anyorder.search.decode import SAMPLED_AT_ONCE, decode
-from anyorder.search.insertion_decode import decode_insertions
+from anyorder.data.batches import collate_sources
+from anyorder.decoding.beam import Hypothesis
+from anyorder.decoding.canvas import Canvas
+from anyorder.decoding.insertion_transformer import decode_insertions
+from anyorder.decoding.loop import decode
+from anyorder.decoding.rules import Rules
+from anyorder.decoding.sampling import SAMPLED_AT_ONCE
+from anyorder.models.insertion_transformer import InsertionTransformer
+from anyorder.models.registry import Model, ordered
 
 DECODED_AT_ONCE = 128  # sources
 DECODING_MEMORY = 2**30  # bytes, beside the weights; fewer sources are decoded at once to keep to it
 FLOAT_BYTES = 4
-
-Model = Indigo | InsertionTransformer
-AnyModel = TypeVar("AnyModel")
-Learner = TypeVar("Learner", contravariant=True)
-
-
-class BatchLoss(Protocol[Learner]):
-    """What a model learns from a batch."""
-
-    def __call__(self, model: Learner, batch: Batch, *, label_smoothing: float = ...) -> Loss:
-        """Summed over the batch."""
-
-
-class Decoder(Protocol[Learner]):
-    """From sources to hypotheses."""
-
-    def __call__(
-        self,
-        model: Learner,
-        source: Tensor,
-        mask: Tensor,
-        *,
-        settings: config.Decode,
-        limits: Tensor,
-        lines: Sequence[int] | None = ...,
-    ) -> list[list[Hypothesis]]:
-        """The best of each source, best first."""
-
-
-@dataclass(frozen=True)
-class Family(Generic[AnyModel]):
-    """All that the kinds of models differ in, seen from outside."""
-
-    build: Callable[[config.Recipe, Shape], AnyModel]
-    loss: BatchLoss[AnyModel]
-    decode: Decoder[AnyModel]
-
-
-FAMILIES: dict[str, Family[Any]] = {
-    "indigo": Family(
-        build=lambda recipe, shape: Indigo(
-            recipe.model,
-            shape,
-            marks_given=recipe.canvas.share > 0,
-            reads_required=recipe.canvas.share * recipe.canvas.required > 0,
-        ),
-        loss=batch_loss,
-        decode=decode,
-    ),
-    "transformer": Family(
-        build=lambda recipe, shape: LeftToRight(recipe.model, shape), loss=batch_loss, decode=decode
-    ),
-    "insertion": Family(
-        build=lambda recipe, shape: InsertionTransformer(recipe.model, recipe.insertion, shape),
-        loss=insertion_loss,
-        decode=decode_insertions,
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -103,27 +37,6 @@ class Around:
     def ends(self, ids: int) -> Tensor:
         """Of so many ids: those that targets have, or also a source's own words, which are whole."""
         return functional.pad(self.ends_word, (0, max(0, ids - len(self.ends_word))), value=True)[:ids]
-
-
-def build_model(recipe: config.Recipe, shape: Shape) -> Model:
-    """A new model of the kind that a recipe asks for."""
-    model: Model = FAMILIES[recipe.model.kind].build(recipe, shape)
-    return model
-
-
-def family_of(model: Model) -> Family[Any]:
-    """How a model is learned and decoded."""
-    return FAMILIES[model.settings.kind]
-
-
-def ordered(model: Model, *, purpose: str) -> Indigo:
-    """The same model, if p of a target in an order can be told; purpose: what for, in messages."""
-    if isinstance(model, Indigo):
-        return model
-    raise UserError(
-        f'{purpose}: model.kind = "{model.settings.kind}" has no log p of a target in an order; '
-        'must be "indigo" or "transformer"'
-    )
 
 
 def decode_all(
@@ -145,25 +58,40 @@ def decode_all(
         limits = _limits_around(around.canvases, limits, settings)
     for chosen in _like_with_like(model, sources, limits, settings):
         source, mask = collate_sources([sources[index] for index in chosen])
-        constrained = {}
+        rules = None
         if around is not None:
             canvases = [around.canvases[index] for index in chosen]
             ids = ordered(model, purpose="complete").writable_ids(source)
-            constrained["rules"] = Rules.of(
-                canvases, ends_word=around.ends(ids).to(device), limits=limits[chosen]
-            )
-        answers = family_of(model).decode(
+            rules = Rules.of(canvases, ends_word=around.ends(ids).to(device), limits=limits[chosen])
+        answers = decode_batch(
             model,
             source.to(device),
             mask.to(device),
             settings=settings,
             limits=limits[chosen],
             lines=[index if lines is None else lines[index] for index in chosen],
-            **constrained,
+            rules=rules,
         )
         for index, answer in zip(chosen, answers, strict=True):
             found[index] = answer
     return found
+
+
+def decode_batch(
+    model: Model,
+    source: Tensor,
+    mask: Tensor,
+    *,
+    settings: config.Decode,
+    limits: Tensor,
+    lines: Sequence[int] | None = None,
+    rules: Rules | None = None,
+) -> list[list[Hypothesis]]:
+    """The best hypotheses of each source, best first, by the loop that this family of models decodes with."""
+    if isinstance(model, InsertionTransformer):
+        assert rules is None, "an Insertion Transformer can't keep to a canvas"
+        return decode_insertions(model, source, mask, settings=settings, limits=limits)
+    return decode(model, source, mask, settings=settings, limits=limits, lines=lines, rules=rules)
 
 
 def _limits_around(canvases: Sequence[Canvas], limits: Tensor, settings: config.Decode) -> Tensor:

@@ -1,0 +1,1 @@
+"""Algorithm 1 of the paper, step by step: hypotheses, searches and constraints; nothing of text."""

@@ -1,1 +1,0 @@
-"""Hypotheses and how they grow; nothing of text."""
