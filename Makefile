@@ -4,8 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-# What everything stands on (ground, data, network and search) is to be covered by tests.
-CORE := ground/* data/* network/* search/* metrics/* runs/canvas_text runs/filling
+# The packages that everything else is built on are to be covered by tests.
+CORE := insertion config/* text/* orders/* data/* models/* models/kernels/* decoding/* adaptive/* metrics/* inference/canvas_text inference/completion
 
 # A process a core, up to four, each with one thread: tensors of tests are too small to share between threads.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist worksteal

@@ -25,8 +25,8 @@ import pytest
 
 from anyorder.__main__ import main
 from anyorder.config.recipe import Recipe, load_recipe
-from anyorder.runs.checkpoint import checkpoints
-from anyorder.runs.train import train
+from anyorder.training.checkpoint import checkpoints
+from anyorder.training.trainer import train
 
 WORDS = "abcdefgh"
 PAIRS = {"train": 60, "dev": 8}

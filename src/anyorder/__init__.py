@@ -10,7 +10,7 @@ from anyorder.version import __version__
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anyorder.runs.generate import Writer
+    from anyorder.inference.generator import Writer
 
 __all__ = ["UserError", "__version__", "load"]
 
@@ -20,6 +20,6 @@ def load(folder: str | Path, *, device: str | None = None, precision: str = "fp3
 
     precision: "fp32", or "int8" for weights of eight bits, which are read faster and are nearly as good.
     """
-    from anyorder.runs.generate import Writer  # torch takes a second to import: only when it is needed
+    from anyorder.inference.generator import Writer  # torch takes a second to import: only when it is needed
 
     return Writer.load(folder, device=device, precision=precision)

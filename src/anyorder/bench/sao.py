@@ -12,16 +12,17 @@ import torch
 
 from anyorder import config
 from anyorder.adaptive.beam import Orders
-from anyorder.bench.measure import Row, calibration, interleaved, shares_of_time, time_rows
+from anyorder.adaptive.objective import learn_from
+from anyorder.adaptive.search import search_batch, searching
+from anyorder.bench.timing import Row, calibration, interleaved, shares_of_time, time_rows
 from anyorder.config.model import Shape
 from anyorder.data.batches import Batch, Example, collate
 from anyorder.models.attention import DecoderLayer
 from anyorder.models.indigo import Indigo
-from anyorder.runs.optimise import Optimiser
-from anyorder.runs.searched import learn_from, search_batch, searching
 from anyorder.system.distributed import Processes
 from anyorder.system.memory import peak_memory
 from anyorder.text.tokenizer import UNK
+from anyorder.training.step import Optimiser
 
 BASELINE = "left to right"
 MEAN_LENGTH = 13

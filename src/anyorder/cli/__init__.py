@@ -5,18 +5,24 @@ from __future__ import annotations
 import typer
 
 from anyorder.cli import (
-    benchmarks,
-    cards,
-    comparing,
-    completing,
+    average,
+    bench,
+    card,
+    compare,
+    complete,
     demo,
-    evaluating,
-    images,
-    learning,
-    model_orders,
+    evaluate,
+    export,
+    features,
+    generate,
+    info,
+    init,
+    order,
     orders,
-    recipes,
-    writing,
+    prepare,
+    score,
+    search_orders,
+    train,
 )
 
 app = typer.Typer(
@@ -28,24 +34,24 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("init")(recipes.init)
-app.command("prepare")(learning.prepare)
-app.command("train")(learning.train)
-app.command("search-orders")(learning.search_orders)
-app.command("average")(learning.average)
-app.command("export")(learning.export)
-app.command("info")(learning.info)
-app.command("card")(cards.card)
-app.command("features")(images.features)
-app.command("generate")(writing.generate)
-app.command("complete")(completing.complete)
-app.command("score")(writing.score)
-app.command("evaluate")(evaluating.evaluate)
-app.command("compare")(comparing.compare)
-app.command("order")(orders.order)
-app.command("orders", epilog=model_orders.DEFINITIONS)(model_orders.orders)
+app.command("init")(init.init)
+app.command("prepare")(prepare.prepare)
+app.command("train")(train.train)
+app.command("search-orders")(search_orders.search_orders)
+app.command("average")(average.average)
+app.command("export")(export.export)
+app.command("info")(info.info)
+app.command("card")(card.card)
+app.command("features")(features.features)
+app.command("generate")(generate.generate)
+app.command("complete")(complete.complete)
+app.command("score")(score.score)
+app.command("evaluate")(evaluate.evaluate)
+app.command("compare")(compare.compare)
+app.command("order")(order.order)
+app.command("orders", epilog=orders.DEFINITIONS)(orders.orders)
 app.command("demo")(demo.demo)
-app.add_typer(benchmarks.app, name="bench")
+app.add_typer(bench.app, name="bench")
 
 
 def _show_version(wanted: bool) -> None:

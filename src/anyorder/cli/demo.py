@@ -18,7 +18,7 @@ def demo(
     Example: `anyorder demo`
     """
     from anyorder.cli.progress import Watcher
-    from anyorder.views.demo import run_demo
+    from anyorder.demo.demo import run_demo
 
     check_folder("--page", page)
     run_demo(folder=folder, page=page, console=results, watch=Watcher)

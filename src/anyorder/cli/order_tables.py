@@ -14,7 +14,8 @@ from anyorder.cli.output import table
 from anyorder.orders.statistics import Compared, Figures, OrderStatistics
 
 if TYPE_CHECKING:
-    from anyorder.runs.found_orders import OrderedSentence
+    from anyorder.evaluation.order_study import OrderedSentence
+
 
 FIRST_TOKENS = 8  # shown
 COLUMNS = ("found", "left to right", "by chance")

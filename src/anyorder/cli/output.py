@@ -1,15 +1,15 @@
-"""What commands say: results on stdout, for people or as JSON for programs; everything else on stderr."""
+"""What commands read from stdin and print: results on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -18,12 +18,30 @@ from anyorder.errors import UserError
 if TYPE_CHECKING:
     from anyorder.inference.hypothesis import Output, Step
 
+
+def stdin_lines() -> Iterator[str]:
+    """Lines as they come, in UTF-8 whatever the locale says."""
+    if sys.stdin is None:
+        raise UserError("stdin: is closed; give a file")
+    # A reader of its own: Python aborts at its end if a thread still waits inside that of sys.stdin.
+    with os.fdopen(sys.stdin.fileno(), "rb", closefd=False) as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                # Some programs put a byte-order mark before the first line.
+                coding = "utf-8-sig" if number == 1 else "utf-8"
+                yield line.removesuffix(b"\n").removesuffix(b"\r").decode(coding)
+            except UnicodeDecodeError as error:
+                raise UserError(f"stdin:{number}: not valid UTF-8 ({error.reason})") from None
+
+
+def _first_process() -> bool:
+    """torchrun starts a command several times, and one of them is enough to speak."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 # No markup: paths and words may have brackets.
 results = Console(highlight=False, markup=False, soft_wrap=False)
 remarks = Console(stderr=True, highlight=False, markup=False)
-
-AS_JSON = typer.Option(False, "--json", help="Print JSON, one object a line.")
-SVG = typer.Option(None, "--svg", help="File for a moving picture of how the first sentence is written.")
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -43,7 +61,7 @@ def show_outputs(source: str | None, outputs: Sequence[Output], *, as_json: bool
     if as_json:
         print_json({"source": source, "hypotheses": [asdict(output) for output in outputs]})
     elif trace and outputs:
-        from anyorder.views.trace import draw
+        from anyorder.viz.trace import draw
 
         for output in outputs:
             results.print(draw(output.steps, f"{output.text}  ({output.score:.3f})"))
@@ -64,7 +82,7 @@ def check_folder(flag: str, path: Path | None) -> None:
 def write_svg(path: Path, steps: Sequence[Step]) -> None:
     """A moving picture of how a sentence was written."""
     from anyorder.system.files import write_file
-    from anyorder.views.svg import svg
+    from anyorder.viz.animation import svg
 
     if not steps:
         raise UserError(f"--svg {path}: no sentence with words was written, so there is nothing to draw")

@@ -9,7 +9,14 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anyorder.runs.filling import Fill
+
+@dataclass(frozen=True)
+class Fill:
+    """What was written between given words."""
+
+    text: str
+    log_prob: float  # of its words and gaps, among what the canvas left possible
+    blank: int | None  # which blank of a template or beside a prefix or suffix, counted from 1
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,68 @@
+"""The best orders of a batch of targets, by the search that the recipe asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from anyorder import config
+from anyorder.adaptive.beam import Orders
+from anyorder.adaptive.guided import search_guided, search_thoroughly, search_unguided
+from anyorder.data.batches import Batch
+from anyorder.decoding.beam import DEAD
+from anyorder.models.indigo import Indigo
+from anyorder.system.devices import in_precision
+
+# S pairs of a batch, B orders of each, T tokens of the longest target
+
+
+@torch.no_grad()
+def search_batch(model: Indigo, batch: Batch, settings: config.Search, *, thoroughly: bool = False) -> Orders:
+    """The best orders of a batch's targets; those too long to search keep the one they have.
+
+    With `look_ahead`, the orders that the batch has guide the search, and no worse one takes their place. The
+    model is as its mode says: with dropout if it is in training. thoroughly: whatever it costs and the
+    settings say, for a few pairs whose best orders are not known.
+    """
+    orders = Orders(
+        slots=batch.order[:, None].repeat(1, settings.beam, 1),
+        log_probs=torch.full((len(batch.lengths), settings.beam), DEAD, device=batch.order.device),
+    )
+    orders.log_probs[:, 0] = 0.0
+    short = (batch.lengths <= settings.max_length).nonzero().squeeze(1)
+    if len(short):
+        pairs = batch.pairs(short)
+        memory = model.encode(pairs.source, pairs.source_mask)
+        if thoroughly:
+            found = search_thoroughly(model, memory, pairs, width=settings.beam)
+        else:
+            search = search_guided if settings.look_ahead else search_unguided
+            found = search(model, memory, pairs, width=settings.beam, noise=settings.gumbel)
+        # A target of few tokens has fewer orders than B: the best stands in, and counts nothing.
+        orders.slots[short] = found.slots.where(found.log_probs[..., None] > DEAD, found.slots[:, :1])
+        orders.log_probs[short] = found.log_probs.to(orders.log_probs)
+    return orders
+
+
+@contextmanager
+def searching(model: Indigo, settings: config.Search, *, precision: str = "fp32") -> Iterator[None]:
+    """The model with the dropout of the search instead of its own, in the precision that it is trained in."""
+    usual = model.settings.dropout
+    was_training = model.training
+    _set_dropout(model, settings.dropout)
+    model.train(settings.dropout > 0)
+    try:
+        with in_precision(precision, model.embed_target.weight.device):
+            yield
+    finally:
+        _set_dropout(model, usual)
+        model.train(was_training)
+
+
+def _set_dropout(model: Indigo, probability: float) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = probability

@@ -1,0 +1,124 @@
+"""The command that shows an order, and how commands are told of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.text import Text
+
+from anyorder.cli.options import AS_JSON, ORDER_FILE, SVG, order_section
+from anyorder.cli.output import check_folder, print_json, results, stdin_lines, write_svg
+from anyorder.errors import UserError
+
+if TYPE_CHECKING:
+    from anyorder.inference.hypothesis import Step
+    from anyorder.viz.relations import Relations
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """How one sentence would be written."""
+
+    title: str
+    slots: list[int]
+    history: list[Step]
+    relations: Relations | None  # None: not asked for
+
+
+def order(
+    name: str = typer.Argument(help="l2r, r2l, odd, blt, syn, cf, rf, rnd, file or package.module:function"),
+    text: list[str] | None = typer.Argument(
+        None, help="A sentence, its words apart; default: lines of stdin."
+    ),
+    parser: str | None = typer.Option(
+        None, "--parser", help="For syn: a spaCy pipeline, or python for code."
+    ),
+    order_file: Path | None = ORDER_FILE,
+    corpus: Path | None = typer.Option(None, "--corpus", help="Text to count words in, for cf and rf."),
+    seed: int = typer.Option(1, "--seed", min=0, help="For rnd."),
+    show_relations: bool = typer.Option(
+        False, "--relations", help="Also which word stands left or right of which; --svg draws this instead."
+    ),
+    svg: Path | None = SVG,
+    as_json: bool = AS_JSON,
+) -> None:
+    """Show the order in which a sentence would be written, step by step.
+
+    Example: `anyorder order blt "the cat sat on the mat" --relations`
+    """
+    import numpy as np
+
+    from anyorder.inference.hypothesis import steps
+    from anyorder.orders.orderer import Line, prepare_order
+    from anyorder.viz.relations import relations_of
+
+    check_folder("--svg", svg)
+    section = order_section(name, parser=parser, order_file=order_file)
+    orderer = prepare_order(section, split="test", common=_common(name, corpus))
+    lines = [Line(number, words, [1] * len(words)) for number, words in enumerate(_sentences(text), start=1)]
+    first: _Shown | None = None
+    for line, slots in zip(lines, orderer.slots(lines, generator=np.random.default_rng(seed)), strict=True):
+        written = [line.words[slot - 1] for slot in slots]
+        one = _Shown(
+            title=f"{name}: {' '.join(line.words)}",
+            slots=slots,
+            history=steps(written, slots),
+            relations=relations_of(written, slots) if show_relations else None,
+        )
+        _show(name, one, as_json=as_json)
+        if first is None and slots:
+            first = one
+    if svg is not None:
+        _draw(svg, first)
+
+
+def _common(name: str, corpus: Path | None) -> frozenset[str] | None:
+    """The corpus's frequent words, if the order goes by them."""
+    from anyorder.data.readers import read_lines
+    from anyorder.orders.fixed import common_words, count_words, order_rule
+
+    if order_rule(name).needs != "counts":
+        return None
+    if corpus is None:
+        raise UserError(f"order {name} needs word counts: --corpus FILE, a text to count them in")
+    return common_words(count_words(line.split() for _, line in read_lines(corpus)))
+
+
+def _sentences(text: list[str] | None) -> Iterator[list[str]]:
+    if text:
+        yield " ".join(text).split()
+        return
+    for line in stdin_lines():
+        yield line.split()
+
+
+def _show(name: str, one: _Shown, *, as_json: bool) -> None:
+    from anyorder.viz.relations import draw_relations
+    from anyorder.viz.trace import draw
+
+    if as_json:
+        told = {"order": name, "slots": one.slots, "words": [step.token for step in one.history]}
+        print_json(told if one.relations is None else {**told, "relations": one.relations.signs})
+        return
+    results.print(draw(one.history, one.title))
+    if one.relations is not None:
+        results.print(Text("\n"), draw_relations(one.relations), sep="", soft_wrap=True)
+
+
+def _draw(path: Path, first: _Shown | None) -> None:
+    from anyorder.system.files import write_file
+    from anyorder.viz.relations import LARGEST, relations_svg
+
+    if first is not None and first.relations is not None:
+        if len(first.slots) > LARGEST:
+            raise UserError(
+                f"--svg {path}: with --relations a picture has a matrix for each of at most {LARGEST} words, "
+                f"and the first sentence has {len(first.slots)}"
+            )
+        write_file(path, relations_svg(first.relations, title=first.title).encode())
+    else:
+        write_svg(path, [] if first is None else first.history)

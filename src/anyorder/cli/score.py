@@ -1,0 +1,125 @@
+"""score: log p of targets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from anyorder.cli.generate import _from_files
+from anyorder.cli.options import AS_JSON, DEVICE, ORDER_FILE, RUN, order_section
+from anyorder.cli.output import print_json, print_line, results, table
+from anyorder.errors import UserError
+
+if TYPE_CHECKING:
+    from anyorder.inference.scoring import Marginal, Score
+
+
+def score(
+    run: RUN,
+    source: Path = typer.Option(
+        ..., "--source", help="File of sources, a line each, or .npy feature vectors."
+    ),
+    target: Path = typer.Option(..., "--target", help="File of targets, a line each."),
+    order: str = typer.Option(
+        "l2r",
+        "--order",
+        help="l2r, r2l, odd, blt, syn, cf, rf, rnd, file or module:function; "
+        "sao: the best order found; marginal: many orders added up.",
+    ),
+    parser: str | None = typer.Option(None, "--parser", help="For syn, as order.parser; default: the run's."),
+    order_file: Path | None = ORDER_FILE,
+    beam: int = typer.Option(8, "--beam", min=1, help="Orders to find for sao and marginal."),
+    samples: int | None = typer.Option(
+        None, "--samples", min=2, help="For marginal: orders to draw by chance, to estimate all others."
+    ),
+    seed: int = typer.Option(1, "--seed", min=0, help="For rnd and --samples."),
+    total: bool = typer.Option(False, "--total", help="Print the sums over all pairs, not a line for each."),
+    as_json: bool = AS_JSON,
+    device: str | None = DEVICE,
+) -> None:
+    """log p of each target given its source, written in one order or in any.
+
+    In one order, a line holds log p and its two parts: of the words and of the gaps.
+
+    With --order marginal it holds a lower bound of log p in whatever order, which adds up the orders found
+    and the one that the model was trained in; log p in the likeliest of them; and their number. With
+    --samples the first is an estimate that counts all other orders too, and the last is its standard error,
+    which knows only of what was drawn.
+
+    Example: `anyorder score runs/l2r --source dev.en --target dev.de --order l2r`
+    """
+    from anyorder.data.readers import read_lines
+    from anyorder.inference.generator import Writer
+
+    _check_flags(order, order_file=order_file, samples=samples)
+    writer = Writer.load(run, device=device)
+    sources = list(_from_files([source]))
+    targets = [line for _, line in read_lines(target)]
+    if len(sources) != len(targets):
+        raise UserError(f"{source} has {len(sources)} lines, {target} {len(targets)}: they must be as many")
+    scores: Sequence[Score] | Sequence[Marginal]
+    if order == "marginal":
+        scores = writer.score(sources, targets, order="marginal", beam=beam, samples=samples, seed=seed)
+    else:
+        parser = parser or writer.trained.recipe.order.parser
+        section = order_section(order, parser=parser, order_file=order_file)
+        scores = writer.score(sources, targets, order=section, beam=beam, seed=seed)
+    if total:
+        _show_sums(scores, as_json=as_json)
+        return
+    for one in scores:
+        if as_json:
+            print_json(asdict(one))
+        else:
+            print_line("\t".join(_figures(one)))
+
+
+def _check_flags(order: str, *, order_file: Path | None, samples: int | None) -> None:
+    if order == "marginal" and order_file is not None:
+        raise UserError(f"--order-file {order_file}: is for the orders syn and file, not for marginal")
+    if order != "marginal" and samples is not None:
+        raise UserError(f"--samples {samples}: is for --order marginal, not for {order}")
+
+
+def _figures(one: Score | Marginal) -> list[str]:
+    from anyorder.inference.scoring import Score
+
+    if isinstance(one, Score):
+        return [f"{figure:.4f}" for figure in (one.score, one.word_score, one.gap_score)]
+    last = str(one.orders) if one.standard_error is None else f"{one.standard_error:.4f}"
+    return [f"{one.score:.4f}", f"{one.best.score:.4f}", last]
+
+
+def _show_sums(scores: Sequence[Score] | Sequence[Marginal], *, as_json: bool) -> None:
+    sums = _sums(scores)
+    if as_json:
+        print_json(sums)
+        return
+    drawn = table(*(name.replace("_", " ") for name in sums))
+    drawn.add_row(*(f"{value:,}" if isinstance(value, int) else f"{value:,.4f}" for value in sums.values()))
+    results.print(drawn)
+
+
+def _sums(scores: Sequence[Score] | Sequence[Marginal]) -> dict[str, float]:
+    """Over all pairs; a step is a token or the end of a target."""
+    from anyorder.inference.scoring import Marginal
+
+    marginals = [one for one in scores if isinstance(one, Marginal)]
+    in_one_order = [one.best if isinstance(one, Marginal) else one for one in scores]
+    steps = sum(len(one.slots) + 1 for one in in_one_order)
+    score = math.fsum(one.score for one in scores)
+    sums = {"pairs": len(scores), "steps": steps, "score": score, "score_a_step": score / max(1, steps)}
+    if not marginals:
+        sums["word_score"] = math.fsum(one.word_score for one in in_one_order)
+        sums["gap_score"] = math.fsum(one.gap_score for one in in_one_order)
+        return sums
+    sums["best_score"] = math.fsum(one.score for one in in_one_order)
+    errors = [one.standard_error for one in marginals if one.standard_error is not None]
+    if errors:
+        sums["standard_error"] = math.hypot(*errors)  # pairs are drawn for independently
+    return sums

@@ -1,0 +1,40 @@
+"""search-orders: search the orders of a run's training pairs apart from its training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from anyorder.cli.options import OVERRIDES, RUN
+from anyorder.cli.output import _first_process, check_folder, results
+from anyorder.cli.progress import Watcher
+from anyorder.system.interruption import INTERRUPTED
+
+
+def search_orders(
+    run: RUN,
+    overrides: OVERRIDES = None,
+    output: Path | None = typer.Option(
+        None, "--output", help="Also write the orders to this file, as JSON, a line a training pair."
+    ),
+) -> None:
+    """Search the orders of a run's training pairs with its last checkpoint; `train --resume` uses them.
+
+    Ctrl-C stops it, and the same command goes on. How is said by the run's own [search].
+
+    Example: `anyorder search-orders runs/sao --output orders.jsonl`
+
+    On several processes: `torchrun --nproc-per-node 2 -m anyorder search-orders runs/sao`
+    """
+    from anyorder.training.run_folder import recipe_of_run
+    from anyorder.training.search_orders import refresh_orders
+
+    check_folder("--output", output)
+    settings = recipe_of_run(run, overrides or ())
+    with Watcher() as watcher:
+        folder = refresh_orders(settings, output=output, progress=watcher.preparing)
+    if folder is None:
+        raise typer.Exit(INTERRUPTED)
+    if _first_process():
+        results.print(f"orders: {folder}", soft_wrap=True)

@@ -1,0 +1,1 @@
+"""The demo: what runs without any data of the user."""

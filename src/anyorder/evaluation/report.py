@@ -1,0 +1,210 @@
+"""One HTML file that compares runs: scores, how they learned, beams, orders, and how they write.
+
+Nothing lies beside it and nothing is fetched: pictures are SVG inside it, and the case studies are the page
+that replays sentences, in a frame.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from importlib.resources import files
+
+from anyorder.evaluation.case_studies import WrittenAgain, WrittenRow
+from anyorder.evaluation.compare import RunComparison
+from anyorder.evaluation.curves import BeamCurves, TrainingFigure, beam_chart
+from anyorder.evaluation.tables import Cell, Table, difference_table, explanation, score_table
+from anyorder.orders.statistics import Figures, OrderStatistics, expected_by_chance, order_statistics
+from anyorder.version import __version__
+from anyorder.viz.charts import Axis, Curve, line_chart, round_marks
+from anyorder.viz.orders import heat_picture
+from anyorder.viz.page import Rendition, Replay, page
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Lines that are shown step by step."""
+
+    lines: Sequence[int]  # of the results, counted from 1
+    why: str  # these lines
+    references: Sequence[Sequence[str]]  # of all lines of the results
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that a report tells; a part without anything to tell is left out."""
+
+    compared: RunComparison
+    training: Sequence[TrainingFigure]
+    beams: BeamCurves | None
+    written: WrittenAgain  # the lines of the case studies, and those that orders are studied on
+    order_lines: int  # the first so many
+    cases: Cases
+
+
+def report(content: Content) -> str:
+    """The report's HTML."""
+    compared = content.compared
+    labels = _listed([row.label for row in compared.rows])
+    sections = [
+        _scores(compared),
+        _training(content.training),
+        _beams(content.beams),
+        _orders(content.written, lines=content.order_lines),
+        _case_studies(content.written, content.cases, split=compared.split),
+    ]
+    parts = {
+        "title": html.escape(f"{labels} on {compared.split}"),
+        "intro": f"{compared.lines} lines of {compared.split}, by anyorder {__version__}",
+        "sections": "\n".join(section for section in sections if section),
+    }
+    template = (files("anyorder.views") / "report.html").read_text(encoding="utf-8")
+    # In one pass, so that a text that looks like a placeholder stays what it is.
+    return re.sub(r"\{\{(title|intro|sections)\}\}", lambda found: parts[found[1]], template)
+
+
+def _scores(compared: RunComparison) -> str:
+    tables = [table for table in (score_table(compared), difference_table(compared)) if table is not None]
+    return _section("Scores", *map(_table, tables), _remarks(explanation(compared)))
+
+
+def _training(figures: Sequence[TrainingFigure]) -> str:
+    charts = {figure.title: _training_chart(figure) for figure in figures}
+    return _section("Training", _figures(charts)) if charts else ""
+
+
+def _training_chart(figure: TrainingFigure) -> str:
+    marks = round_marks(0, max(step for curve in figure.curves for step in curve.points))
+    return line_chart(
+        [Curve(label=curve.label, points=curve.points) for curve in figure.curves],
+        title=figure.title,
+        axis=Axis(name="update", low=marks[0], high=marks[-1], marks=marks),
+    )
+
+
+def _beams(found: BeamCurves | None) -> str:
+    if found is None:
+        return ""
+    title = f"{found.metric} on {found.split} by beam"
+    return _section("Beams", _figures({title: beam_chart(found.curves, title=title, metric=found.metric)}))
+
+
+# --- orders ---
+
+
+def _orders(written: WrittenAgain, *, lines: int) -> str:
+    """What the orders are like in which outputs were written; nothing without an output of two tokens."""
+    studied = [(row, _outputs(row, lines)) for row in written.rows]
+    by_label = {
+        row.label: statistics
+        for row, outputs in studied
+        if (statistics := order_statistics([slots for slots, _ in outputs], [text for _, text in outputs]))
+    }
+    by_chance = expected_by_chance([text for _, outputs in studied for _, text in outputs])
+    if by_chance is None:
+        return ""
+    remark = f"Orders in which the outputs of the first {lines} lines were written, token by token."
+    pictures = {label: heat_picture(statistics.heat, title=label) for label, statistics in by_label.items()}
+    table = _order_table({**by_label, "by chance": by_chance})
+    meanings = [f"{figure.metadata['title']}: {figure.metadata['meaning']}" for figure in fields(Figures)]
+    return _section("Orders", f"<p>{remark}</p>", _figures(pictures), _table(table), _remarks(meanings))
+
+
+def _outputs(row: WrittenRow, lines: int) -> list[tuple[Sequence[int], Sequence[str]]]:
+    """Slots, and tokens as they are read, of the first lines."""
+    outputs = (output for line, output in row.outputs.items() if line <= lines)
+    return [(output.slots, output.steps[-1].canvas) for output in outputs if output.tokens]
+
+
+def _order_table(statistics: dict[str, OrderStatistics]) -> Table:
+    rows = []
+    for figure in fields(Figures):
+        shown = "{:.1%}".format if figure.metadata["share"] else "{:.3f}".format
+        values = (getattr(one.figures, figure.name) for one in statistics.values())
+        cells = [figure.metadata["title"], *(shown(value).replace("-", "−") for value in values)]
+        rows.append([Cell(text) for text in cells])
+    return Table(columns=["", *statistics], rows=rows, labels=1)
+
+
+# --- case studies ---
+
+
+def _case_studies(written: WrittenAgain, cases: Cases, *, split: str) -> str:
+    if not cases.lines:
+        return ""
+    which = "Line" if len(cases.lines) == 1 else "Lines"
+    replays = page(
+        title=f"{which} {_listed(map(str, cases.lines))} of {split}",
+        intro=cases.why,
+        replays=[_replay(written, line, cases.references) for line in cases.lines],
+    )
+    return _section("Case studies", f'<iframe title="Case studies" srcdoc="{html.escape(replays)}"></iframe>')
+
+
+def _replay(written: WrittenAgain, line: int, references: Sequence[Sequence[str]]) -> Replay:
+    wanted = [lines[line - 1] for lines in references]
+    outputs = {row.label: row.outputs[line] for row in written.rows if line in row.outputs}
+    return Replay(
+        source=written.sources[line],
+        reference=wanted[0],
+        renditions=[
+            Rendition(
+                order=label,
+                steps=output.steps,
+                score=output.score,
+                equals_reference=output.text in wanted,
+            )
+            for label, output in outputs.items()
+        ],
+    )
+
+
+# --- HTML ---
+
+
+def _section(title: str, *parts: str) -> str:
+    return "\n".join([f"<section><h2>{html.escape(title)}</h2>", *parts, "</section>"])
+
+
+def _remarks(lines: Iterable[str]) -> str:
+    return "\n".join(['<ul class="remarks">', *(f"<li>{html.escape(line)}</li>" for line in lines), "</ul>"])
+
+
+def _table(table: Table) -> str:
+    return "\n".join(['<div class="scroll"><table>', *_rows(table), "</table></div>"])
+
+
+def _rows(table: Table) -> Iterator[str]:
+    header = [Cell(column) for column in table.columns]
+    yield f"<thead>{_row(header, tag='th', labels=table.labels)}</thead>"
+    yield "<tbody>"
+    for row in table.rows:
+        yield _row(row, tag="td", labels=table.labels)
+    yield "</tbody>"
+
+
+def _row(cells: Sequence[Cell], *, tag: str, labels: int) -> str:
+    drawn = []
+    for number, cell in enumerate(cells):
+        text = html.escape(cell.text)
+        kind = "" if number < labels else ' class="figure"'
+        drawn.append(f"<{tag}{kind}>{f'<b>{text}</b>' if cell.bold else text}</{tag}>")
+    return f"<tr>{''.join(drawn)}</tr>"
+
+
+def _figures(pictures: Mapping[str, str]) -> str:
+    """Pictures, by what they show; they are images, so that their style keeps to themselves."""
+    images = (f'<img alt="{html.escape(title)}" src="{_data_uri(svg)}">' for title, svg in pictures.items())
+    return "\n".join(['<div class="figures">', *images, "</div>"])
+
+
+def _data_uri(svg: str) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode("ascii")
+
+
+def _listed(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last

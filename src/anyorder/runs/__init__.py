@@ -1,1 +1,0 @@
-"""What takes files, time and devices: from a recipe to a trained model, and its use."""

@@ -1,0 +1,117 @@
+"""How a model does on the dev set: its loss, and what it writes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from anyorder import config
+from anyorder.adaptive.beam import Orders
+from anyorder.adaptive.objective import learn_from
+from anyorder.adaptive.search import search_batch
+from anyorder.data.batches import Batch, collate, plan_epoch
+from anyorder.data.dataset import Dataset
+from anyorder.data.references import pairs_by_source, reference_texts
+from anyorder.decoding.batching import decode_all
+from anyorder.metrics import bleu, exact
+from anyorder.models.registry import Model, family_of, ordered
+from anyorder.orders.statistics import order_statistics
+from anyorder.text.tokenizer import Tokenizer
+
+FIRST_TOKENS = 5  # that are logged
+
+
+class Validation:
+    """The dev set, held ready to be gone through again and again."""
+
+    def __init__(self, recipe: config.Recipe, dev: Dataset, tokenizer: Tokenizer) -> None:
+        self.recipe = recipe
+        self.dev = dev
+        self.tokenizer = tokenizer
+        sources = pairs_by_source(dev.corpus)[: recipe.train.validate_lines]
+        self.decoded_pairs = [pairs[0] for pairs in sources]
+        self.references = reference_texts(recipe, "dev", dev.corpus, sources)
+
+    def scores(self, model: Model, *, device: torch.device) -> dict[str, Any]:
+        """Losses a step, words and gaps apart; BLEU and exact match of the decoded lines.
+
+        Of searched orders also what they are like: their correlation with left to right, and the tokens that
+        most sentences begin to be written with.
+        A model whose loss isn't finite writes nothing, so then there is only the loss.
+        """
+        model.eval()
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(0)  # a loss that is left to chance is so in the same way each time
+            scores = self._losses(model, device)
+        if self.references and math.isfinite(scores["dev_loss"]):
+            scores |= self._decoded(model, device)
+        return scores
+
+    @torch.inference_mode()
+    def _losses(self, model: Model, device: torch.device) -> dict[str, Any]:
+        train = self.recipe.train
+        word = gap = words = gaps = 0.0
+        found: list[tuple[list[int], list[str]]] = []  # slots and tokens of each target
+        for batch in plan_epoch(self.dev.sizes(), batch_tokens=train.batch_tokens, seed=0, epoch=0):
+            examples = [self.dev.example(int(index), seed=0, epoch=0) for index in batch]
+            part = collate(examples).to(device)
+            if self.recipe.adaptive:
+                best = self.recipe.search.model_copy(update={"weights": "best", "learn_from": "all"})
+                searched = ordered(model, purpose="order.name = sao")
+                orders = search_batch(searched, part, best, thoroughly=True)
+                both = zip(self._best_slots(orders, part), map(self._tokens, batch.tolist()), strict=True)
+                # Longer ones were not searched.
+                found += [(slots, tokens) for slots, tokens in both if len(slots) <= best.max_length]
+                part = learn_from(part, orders, best)
+            loss = family_of(model).loss(model, part)
+            word, gap = word + float(loss.word), gap + float(loss.gap)
+            words, gaps = words + loss.words, gaps + loss.gaps
+        # A step is a word and a gap, `<eod>` a step of its own: the joint loss is over all steps.
+        return {
+            "dev_loss": (word + gap) / max(words, gaps),
+            "dev_word_loss": word / words,
+            "dev_gap_loss": gap / max(1, gaps),
+            **_order_scores(found),
+        }
+
+    @staticmethod
+    def _best_slots(orders: Orders, batch: Batch) -> list[list[int]]:
+        rows = zip(orders.slots[:, 0].tolist(), batch.lengths.tolist(), strict=True)
+        return [slots[:length] for slots, length in rows]
+
+    def _tokens(self, index: int) -> list[str]:
+        corpus = self.dev.corpus
+        return [self.tokenizer.piece(token, own=corpus.own(index)) for token in corpus.target[index].tolist()]
+
+    def _decoded(self, model: Model, device: torch.device) -> dict[str, Any]:
+        sources = [self.dev.corpus.source[pair] for pair in self.decoded_pairs]
+        best = [
+            hypotheses[0]
+            for hypotheses in decode_all(model, sources, settings=self.recipe.decode, device=device)
+        ]
+        read = [
+            (hypothesis.sentence, self.dev.corpus.own(pair))
+            for pair, hypothesis in zip(self.decoded_pairs, best, strict=True)
+        ]
+        written = [self.tokenizer.decode(ids, own=own) for ids, own in read]
+        words = [self.tokenizer.words(ids, own=own) for ids, own in read]
+        wanted = [
+            [tokens.words for tokens in self.tokenizer.encode_all(reference, "target")]
+            for reference in self.references
+        ]
+        side = self.recipe.text.target
+        return {
+            "dev_bleu": bleu(written, *self.references, side=side),
+            "dev_exact": exact(words, *wanted),
+        }
+
+
+def _order_scores(found: list[tuple[list[int], list[str]]]) -> dict[str, Any]:
+    """What searched orders are like; nothing where none were searched."""
+    statistics = order_statistics([slots for slots, _ in found], [tokens for _, tokens in found])
+    if statistics is None:
+        return {}
+    first = list(statistics.first_tokens.items())[:FIRST_TOKENS]
+    return {"dev_kendall": statistics.figures.kendall, "dev_first_tokens": dict(first)}

@@ -1,1 +1,0 @@
-"""Pictures, pages, tables and texts that people look at."""

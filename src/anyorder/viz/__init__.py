@@ -1,0 +1,1 @@
+"""Traces, animations, relation matrices and charts."""

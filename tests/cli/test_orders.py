@@ -1,0 +1,313 @@
+"""The command `orders`: what it prints, draws and refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from corpora import PAIRS, assert_one_line_refusal, call_here, json_lines, learn, learned, write_lines
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anyorder.cli.order_tables import numbered
+from anyorder.evaluation.order_study import OrderedSentence
+from anyorder.orders.statistics import Compared, compare, order_statistics
+from anyorder.viz.orders import plot
+
+Capture = pytest.CaptureFixture[str]
+
+
+def orders(capsys: Capture, *arguments: object) -> dict[str, Any]:
+    """What `anyorder orders` tells of the test's model as JSON."""
+    (told,) = json_lines(call_here(capsys, "orders", learned().run, *arguments, "--json"))
+    return told
+
+
+def ordered(tokens: list[str], slots: list[int]) -> OrderedSentence:
+    return OrderedSentence(
+        line=1,
+        tokens=tuple(tokens),
+        words=tuple(tokens),
+        pieces=(1,) * len(tokens),
+        slots=tuple(slots),
+        log_prob=-1.0,
+    )
+
+
+# JSON and text
+
+
+def test_json_tells_all(capsys: Capture) -> None:
+    told = orders(capsys, "--beam", "3")
+    assert told["title"] == f"{learned().run}, dev: the best orders found, beam 3"
+    assert told["left_out"] == {}
+    assert told["counted_in"] == "the training targets"
+    targets = (learned().folder / "dev.target").read_text().splitlines()
+    assert [" ".join(one["tokens"]) for one in told["sentences"]] == targets
+    found = order_statistics(
+        [one["slots"] for one in told["sentences"]], [one["tokens"] for one in told["sentences"]]
+    )
+    assert found is not None
+    assert told["found"]["figures"] == pytest.approx(vars(found.figures))
+    assert told["left_to_right"]["figures"]["kendall"] == 1
+    assert told["by_chance"]["figures"]["kendall"] == 0
+    tokens = sum(group["tokens"] for group in told["found"]["groups"]["frequency"].values())
+    assert tokens == told["found"]["tokens"]
+
+
+def test_lines_splits_and_other_files(capsys: Capture) -> None:
+    folder = learned().folder
+    flags = ["--source", folder / "train.source", "--target", folder / "train.target"]
+    of_split, of_files = orders(capsys, "--split", "train"), orders(capsys, *flags)
+    assert len(of_split["sentences"]) == PAIRS["train"]
+    assert of_files["sentences"] == of_split["sentences"]
+    assert of_files["title"].startswith(f"{learned().run}, {folder / 'train.target'}: ")
+    first = orders(capsys, *flags, "--lines", "5")["sentences"]
+    assert [one["slots"] for one in first] == [one["slots"] for one in of_split["sentences"][:5]]
+
+
+def test_written_orders_are_those_of_the_outputs(capsys: Capture) -> None:
+    told = orders(capsys, "--written")
+    assert told["title"] == f"{learned().run}, dev: how it writes its own outputs"
+    answer = call_here(capsys, "generate", learned().run, learned().folder / "dev.source", "--json")
+    answers = [row["hypotheses"][0] for row in json_lines(answer)]
+    assert [one["slots"] for one in told["sentences"]] == [one["slots"] for one in answers if one["finished"]]
+
+
+@pytest.fixture(scope="module")
+def searched_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has searched orders and goes on learning from them."""
+    run = tmp_path_factory.mktemp("searched") / "run"
+    settings = ["search.bootstrap_steps=2", "search.refresh=100", "search.beam=3", "search.max_length=4"]
+    learn(learned().recipe, run, "order.name=sao", *settings, "train.steps=4", "train.validate_every=3")
+    return run
+
+
+def test_kept_orders_are_those_that_training_learns_from(
+    capsys: Capture, searched_run: Path, tmp_path: Path
+) -> None:
+    """As another command, which looks at them in another way, writes them to a file."""
+    (told,) = json_lines(call_here(capsys, "orders", searched_run, "--kept", "--json"))
+    assert told["title"] == f"{searched_run}, train: the best orders found before update 3, beam 3"
+    run, output = shutil.copytree(searched_run, tmp_path / "copy"), tmp_path / "orders.jsonl"
+    shutil.copytree(run / "orders" / "step-3", run / "orders" / "step-5")  # so that nothing is searched anew
+    assert call_here(capsys, "search-orders", run, "--output", output).returncode == 0
+    wanted = [record for record in map(json.loads, output.open()) if len(record["tokens"]) <= 4]
+    assert [(one["line"], one["tokens"]) for one in told["sentences"]] == [
+        (record["line"], record["tokens"]) for record in wanted
+    ]
+    for one, record in zip(told["sentences"], wanted, strict=True):
+        best, *others = record["orders"]
+        assert (one["slots"], one["log_prob"]) == (best["slots"], best["log_prob"])
+        assert one["second_log_prob"] == (others[0]["log_prob"] if others else None)
+    assert told["left_out"] == {"longer than search.max_length = 4 tokens": PAIRS["train"] - len(wanted)}
+
+
+def test_how_clearly_the_best_order_stands_out_is_told(capsys: Capture, searched_run: Path) -> None:
+    (told,) = json_lines(call_here(capsys, "orders", searched_run, "--kept", "--lines", "9", "--json"))
+    gains = [
+        one["log_prob"] - one["second_log_prob"]
+        for one in told["sentences"]
+        if one["second_log_prob"] is not None
+    ]
+    assert min(gains) >= 0
+    shown = call_here(capsys, "orders", searched_run, "--kept", "--lines", "9").stdout.decode()
+    wanted = f"second best order: e^{median(gains):.1f} times less likely (median of {len(gains)})"
+    assert wanted in shown.splitlines()
+
+
+def test_kept_orders_have_words_that_the_vocabulary_lacks(capsys: Capture, tmp_path: Path) -> None:
+    run, settings = tmp_path / "run", ["search.bootstrap_steps=2", "search.refresh=9", "text.min_count=60"]
+    learn(learned().recipe, run, "order.name=sao", *settings, "train.steps=4")
+    (told,) = json_lines(call_here(capsys, "orders", run, "--kept", "--json"))
+    targets = (learned().folder / "train.target").read_text().splitlines()
+    assert [" ".join(one["words"]) for one in told["sentences"]] == targets
+    assert any("<unk>" in one["tokens"] for one in told["sentences"])
+
+
+def test_kept_orders_need_a_search(capsys: Capture, tmp_path: Path) -> None:
+    run, output = shutil.copytree(learned().run, tmp_path / "run"), tmp_path / "orders.jsonl"
+    assert (
+        call_here(capsys, "search-orders", run, "--output", output).returncode == 0
+    )  # nobody learns from it
+    answer = call_here(capsys, "orders", run, "--kept")
+    assert_one_line_refusal(answer, f'{run}: has learned from no kept orders; with order.name = "sao"')
+
+
+def test_kept_orders_of_other_pairs_are_refused(capsys: Capture, searched_run: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(searched_run, tmp_path / "run")
+    search = run / "orders" / "step-3" / "search.json"
+    search.write_text(json.dumps({**json.loads(search.read_text()), "data": "other"}))
+    answer = call_here(capsys, "orders", run, "--kept")
+    assert_one_line_refusal(answer, f"{search.parent}: not the orders of {run}'s training pairs and [search]")
+
+
+def test_text_shows_figures_baselines_and_examples(capsys: Capture) -> None:
+    told = orders(capsys, "--beam", "2")
+    answer = call_here(capsys, "orders", learned().run, "--beam", "2", "--examples", "2")
+    shown = answer.stdout.decode()
+    assert f"Kendall's tau {told['found']['figures']['kendall']:.3f} 1.000 0.000" in " ".join(shown.split())
+    assert "Words were counted in the training targets." in shown
+    assert shown.count("\nline ") == 2
+    first = told["sentences"][0]
+    lines = shown.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("line 1, log p "))
+    assert lines[start + 1].split() == first["tokens"]
+    written_at = {slot: str(step) for step, slot in enumerate(first["slots"], start=1)}
+    assert lines[start + 2].split() == [written_at[slot] for slot in sorted(written_at)]
+
+
+def test_gone_training_targets_are_told(capsys: Capture, tmp_path: Path) -> None:
+    run = shutil.copytree(learned().run, tmp_path / "run")
+    config = run / "config.json"
+    config.write_text(config.read_text().replace('"target": "train.target"', '"target": "gone"'))
+    (told,) = json_lines(call_here(capsys, "orders", run, "--json"))
+    assert told["counted_in"] == "these sentences, as the training targets are gone"
+
+
+def test_parts_of_speech_from_a_file(capsys: Capture, tmp_path: Path) -> None:
+    trees = tmp_path / "dev.conllu"
+    rows = []
+    for target in (learned().folder / "dev.target").read_text().splitlines():
+        for number, word in enumerate(target.split(), start=1):
+            tag = "VOWEL" if word in "ae" else "CONSONANT"
+            rows.append(f"{number}\t{word}\t_\t{tag}\t_\t_\t{number - 1}\t_\t_\t_")
+        rows.append("")
+    write_lines(trees, rows)
+    told = orders(capsys, "--conllu", trees)
+    groups = told["found"]["groups"]["part of speech"]
+    steps = [
+        one["slots"].index(slot) / (len(one["slots"]) - 1)
+        for one in told["sentences"]
+        for slot, token in enumerate(one["tokens"], start=1)
+        if token in "ae"
+    ]
+    assert groups["VOWEL"]["tokens"] == len(steps)
+    assert groups["VOWEL"]["step"] == pytest.approx(sum(steps) / len(steps))
+    assert set(groups) == {"VOWEL", "CONSONANT"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--source", "a"], "--source and --target go together: give both or neither"),
+        (
+            ["--split", "dev", "--source", "a", "--target", "b"],
+            "--split dev and --source a: give one of them",
+        ),
+        (["--source", "nowhere", "--target", "nowhere"], "nowhere: no such file (--source)"),
+        (["--split", "test"], "data.test: missing"),
+        (
+            ["--written", "--beam", "3"],
+            "--beam 3: is for searched orders; with --written the recipe's [decode]",
+        ),
+        (["--parser", "p", "--conllu", "c"], "--parser p and --conllu c: give one of them, not both"),
+        (["--written", "--conllu", "c"], "--conllu c: is of the targets; for --written give --parser"),
+        (["--kept", "--written"], "--kept and --written: give one of them, not both"),
+        (["--kept", "--beam", "3"], "--kept and --beam: give one of them, not both"),
+        (["--kept", "--split", "dev"], "--kept and --split: give one of them, not both"),
+        (["--conllu", "nowhere"], "--conllu nowhere: no such file"),
+        (["--svg", "nowhere/orders.svg"], "--svg nowhere/orders.svg: there is no folder nowhere"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_flags_are_answered_in_one_line(capsys: Capture, arguments: list[str], part: str) -> None:
+    assert_one_line_refusal(call_here(capsys, "orders", learned().run, *arguments), part)
+
+
+def test_an_absent_pipeline_is_named(capsys: Capture) -> None:
+    pytest.importorskip("spacy")
+    answer = call_here(capsys, "orders", learned().run, "--parser", "xx_nowhere")
+    assert_one_line_refusal(answer, "--parser 'xx_nowhere': no such spaCy pipeline is installed")
+
+
+def test_targets_of_one_token_have_no_order(capsys: Capture, tmp_path: Path) -> None:
+    line = write_lines(tmp_path / "line", ["a"])
+    answer = call_here(capsys, "orders", learned().run, "--source", line, "--target", line)
+    assert_one_line_refusal(answer, "none has two tokens or more, so there is no order to study")
+
+
+def test_lines_that_can_not_be_read_are_told_where_none_is_left(capsys: Capture, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "source", ["a b"])
+    target = tmp_path / "target"
+    target.write_bytes(b"a \xff\n")
+    answer = call_here(capsys, "orders", learned().run, "--source", source, "--target", target)
+    assert_one_line_refusal(answer, "no order to study; left out: 1 (not valid UTF-8")
+
+
+# Sentences with their steps
+
+
+def test_steps_stand_below_their_tokens() -> None:
+    drawn = numbered(ordered(["a", "brown", "dog", "[x]"], [3, 2, 1, 4]), width=80)
+    assert drawn.plain == "a brown dog [x]\n3 2     1   4\n"
+
+
+def test_wide_characters_take_two_columns() -> None:
+    assert numbered(ordered(["犬", "が"], [2, 1]), width=80).plain == "犬 が\n2  1\n"
+
+
+@given(
+    words=st.lists(st.text("ab", min_size=1, max_size=9), min_size=1, max_size=30), width=st.integers(10, 40)
+)
+def test_long_sentences_wrap(words: list[str], width: int) -> None:
+    slots = list(range(len(words), 0, -1))
+    lines = numbered(ordered(words, slots), width=width).plain.splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert " ".join(lines[0::2]).split() == words
+    assert [int(step) for step in " ".join(lines[1::2]).split()] == slots
+
+
+# The picture
+
+
+def compared() -> Compared:
+    kinds = {"kind": ["XYX", "<&"]}
+    found = compare([[2, 1, 3], [2, 1]], ["abc", "de"], labels=kinds)
+    assert found is not None
+    return found
+
+
+def test_the_picture_shows_the_heat_map_and_the_groups() -> None:
+    root = ElementTree.fromstring(plot(compared(), title="a <run>"))
+    assert [title.text for title in root.findall("{*}title")] == ["a <run>"]
+    told = [title.text for title in root.findall("{*}rect[@class='heat']/{*}title")]
+    heat = compared().found.heat
+    assert told == [
+        f"tenth {step} of the steps, tenth {slot} of the slots: {share:.1%}"
+        for step, row in enumerate(heat, start=1)
+        for slot, share in enumerate(row, start=1)
+    ]
+    texts = [text.text for text in root.findall("{*}text")]
+    assert "mean step by kind" in texts
+    assert {"X", "Y", "<", "&"} <= set(texts)
+
+
+def test_bars_are_as_long_as_steps_are_late() -> None:
+    root = ElementTree.fromstring(plot(compared(), title="t"))
+    bars = [float(bar.attrib["width"]) for bar in root.findall("{*}rect[@class='bar']")]
+    steps = [group.step for group in compared().found.groups["kind"].values()]
+    longest = max(bars)
+    assert [bar / longest for bar in bars] == pytest.approx([step / max(steps) for step in steps], abs=1e-3)
+
+
+def test_the_picture_needs_nothing_from_outside() -> None:
+    picture = plot(compared(), title="t")
+    assert picture.count("http") == 1  # the name of the SVG namespace
+    assert "url(" not in picture
+    assert "<script" not in picture
+
+
+def test_the_command_draws_what_it_found(capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "orders.svg"
+    told = orders(capsys, "--svg", path)
+    root = ElementTree.parse(path).getroot()
+    assert root.find("{*}title").text == told["title"]
+    assert f"{told['found']['sentences']} sentences" in " ".join(
+        text.text for text in root.findall("{*}text")
+    )

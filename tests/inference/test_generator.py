@@ -1,0 +1,668 @@
+"""Using a trained model: library and command line agree, and lines come out as they come in."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from corpora import (
+    PATIENCE,
+    QUIET,
+    assert_one_line_refusal,
+    call,
+    call_here,
+    command,
+    hear_ctrl_c,
+    json_lines,
+    learn,
+    learned,
+    sentences,
+    write_corpus,
+    write_lines,
+    write_picture_corpus,
+)
+
+import anyorder
+from anyorder.config.order import Order
+from anyorder.errors import UserError
+from anyorder.inference.generator import Writer
+from anyorder.inference.hypothesis import Output
+from anyorder.viz.animation import svg
+
+LINES = [*sentences(7, seed=3), "", "a word nobody knows", "   "]
+BLANK = {7, 9}
+FIELDS = {
+    "text",
+    "score",
+    "log_prob",
+    "finished",
+    "tokens",
+    "slots",
+    "word_scores",
+    "gap_scores",
+    "iterations",
+}
+BEAM: dict[str, Any] = {"beam": 3, "n_best": 3}
+SEARCHES: list[dict[str, Any]] = [
+    {},
+    {"beam": 4, "n_best": 4},
+    {"search": "joint", "beam": 3, "n_best": 2},
+    {"search": "sample", "n_best": 3, "seed": 5},
+    {"beam": 4, "n_best": 2, "merge": True},
+    {"beam": 3, "merge_partial": True, "max_ratio": 0.5, "max_extra": 1},
+]
+
+
+@pytest.fixture(scope="module")
+def writer() -> Writer:
+    return anyorder.load(learned().run)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_lines(tmp_path_factory.mktemp("sources") / "sources.txt", LINES)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that reads feature vectors and chooses the gap before the word."""
+    folder = tmp_path_factory.mktemp("pictures")
+    learn(write_picture_corpus(folder), folder / "run", "model.first=position", "train.steps=8")
+    return folder / "run"
+
+
+def approximately(outputs: list[list[Output]]) -> list[list[dict[str, Any]]]:
+    """Rounding differs with the size of a batch."""
+    return [[_approximately(asdict(one)) for one in some] for some in outputs]
+
+
+def _approximately(fields: dict[str, Any]) -> dict[str, Any]:
+    exact = {"text", "finished", "tokens", "slots"}
+    return {
+        name: value if name in exact else pytest.approx(value, abs=1e-4) for name, value in fields.items()
+    }
+
+
+def as_json(outputs: list[list[Output]]) -> list[list[dict[str, Any]]]:
+    return json.loads(json.dumps([[asdict(one) for one in some] for some in outputs]))
+
+
+# Laws
+
+
+@pytest.mark.parametrize("options", SEARCHES, ids=str)
+def test_lines_together_are_answered_as_one_by_one(writer: Writer, options: dict[str, Any]) -> None:
+    together = writer.generate(LINES, **options)
+    one_by_one = list(writer.stream(LINES, at_once=1, **options))
+    assert [[asdict(one) for one in some] for some in one_by_one] == approximately(together)
+
+
+@pytest.mark.parametrize("options", SEARCHES, ids=str)
+def test_a_hypothesis_adds_up(writer: Writer, options: dict[str, Any]) -> None:
+    for number, outputs in enumerate(writer.generate(LINES, **options)):
+        assert (outputs == []) == (number in BLANK)
+        assert len(outputs) <= options.get("n_best", 1)
+        for one in outputs:
+            words = len(one.tokens)
+            assert sorted(one.slots) == list(range(1, words + 1))
+            by_slot = dict(zip(one.slots, one.tokens, strict=True))
+            assert one.text == " ".join(by_slot[slot] for slot in range(1, words + 1))
+            assert len(one.word_scores) == words + one.finished  # that of <eod> comes last
+            assert len(one.gap_scores) == words
+            assert one.log_prob == pytest.approx(sum(one.word_scores) + sum(one.gap_scores))
+            assert max(*one.word_scores, *one.gap_scores) < 1e-5
+        ranks = [(not one.finished, -one.score) for one in outputs]
+        assert ranks == sorted(ranks)
+
+
+def test_position_first_the_end_is_a_gap(pictures: Path) -> None:
+    found = Writer.load(pictures).generate(np.load(pictures.parent / "dev.npy"), search="sample", n_best=4)
+    finished = [one for outputs in found for one in outputs if one.finished]
+    assert finished
+    for one in finished:
+        assert len(one.gap_scores) == len(one.tokens) + 1
+        assert len(one.word_scores) == len(one.tokens)
+        assert len(one.steps) == len(one.tokens)
+
+
+def test_steps_lead_from_nothing_to_the_text(writer: Writer) -> None:
+    for (best,) in writer.generate(LINES[:7]):
+        steps = best.steps
+        assert [step.token for step in steps] == list(best.tokens)
+        assert [len(step.canvas) for step in steps] == list(range(1, len(steps) + 1))
+        assert " ".join(steps[-1].canvas) == best.text
+        written = sum(step.log_prob for step in steps)
+        assert written + best.word_scores[-1] == pytest.approx(best.log_prob) or not best.finished
+
+
+def test_the_score_of_an_output_in_its_own_order_is_its_log_prob(writer: Writer, tmp_path: Path) -> None:
+    pairs = [
+        (source, one)
+        for source, outputs in zip(LINES, writer.generate(LINES, **BEAM), strict=True)
+        for one in outputs
+        if one.finished
+    ]
+    assert len(pairs) > 7
+    orders = write_lines(tmp_path / "orders", [" ".join(map(str, one.slots)) for _, one in pairs])
+    sources, texts = [source for source, _ in pairs], [one.text for _, one in pairs]
+    scores = writer.score(sources, texts, order=[one.slots for _, one in pairs])
+    assert scores == writer.score(sources, texts, order=Order(name="file", files={"test": orders}))
+    for (_, one), score in zip(pairs, scores, strict=True):
+        assert score.score == pytest.approx(one.log_prob, abs=1e-4)
+        assert score.word_score == pytest.approx(sum(one.word_scores), abs=1e-4)
+        assert score.gap_score == pytest.approx(sum(one.gap_scores), abs=1e-4)
+        assert score.slots == one.slots
+
+
+def test_scores_do_not_depend_on_the_batch(writer: Writer) -> None:
+    sources, targets = sentences(70, seed=1), sentences(70, seed=2)  # more than are scored together
+    together = writer.score(sources, targets, order="r2l")
+    for number in (0, 63, 64, 69):
+        (alone,) = writer.score([sources[number]], [targets[number]], order="r2l")
+        assert together[number].score == pytest.approx(alone.score, abs=1e-4)
+        assert together[number].slots == tuple(range(len(targets[number].split()), 0, -1))
+
+
+def test_an_empty_target_can_be_scored(writer: Writer) -> None:
+    empty, word = writer.score(["a b", "a b"], ["", "b"])
+    assert empty.slots == ()
+    assert empty.score == empty.word_score < 0
+    assert empty.gap_score == 0
+    assert word.slots == (1,)
+    assert writer.score(["a b"], [""])[0].score == pytest.approx(empty.score, abs=1e-5)
+
+
+def test_a_random_order_comes_from_the_seed(writer: Writer) -> None:
+    long = ["a b c d e f g h"] * 4
+    drawn = [score.slots for score in writer.score(long, long, order="rnd", seed=1)]
+    assert drawn == [score.slots for score in writer.score(long, long, order="rnd", seed=1)]
+    assert drawn != [score.slots for score in writer.score(long, long, order="rnd", seed=2)]
+    assert len(set(drawn)) > 1
+
+
+def test_the_best_order_found_is_a_score_like_any_other(writer: Writer) -> None:
+    sources, targets = sentences(5, seed=4), sentences(5, seed=5)
+    found = writer.score(sources, targets, order="sao", beam=3)
+    assert found == writer.score(sources, targets, order=Order(name="sao"), beam=3)
+    given = writer.score(sources, targets, order=[one.slots for one in found])
+    for one, again in zip(found, given, strict=True):
+        assert one.slots == again.slots
+        assert one.score == pytest.approx(again.score, abs=1e-4)
+        assert one.word_score == pytest.approx(again.word_score, abs=1e-4)
+
+
+def test_all_orders_of_a_short_target_add_up(writer: Writer) -> None:
+    orders = list(itertools.permutations(range(1, 5)))
+    each = writer.score(["d c b b"] * len(orders), ["b b c d"] * len(orders), order=orders)
+    (found,) = writer.score(["d c b b"], ["b b c d"], order="marginal", beam=len(orders))
+    assert found.complete
+    assert found.score == pytest.approx(np.logaddexp.reduce([one.score for one in each]), abs=1e-4)
+    (estimate,) = writer.score(["d c b b"], ["b b c d"], order="marginal", beam=2, samples=200, seed=3)
+    assert estimate.standard_error is not None
+    assert estimate.score == pytest.approx(found.score, abs=4 * estimate.standard_error)
+
+
+@pytest.mark.parametrize("order", ["r2l", "scored_orders:backwards"])
+def test_the_order_that_a_model_was_trained_in_is_always_added_up(
+    tmp_path: Path, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scored_orders.py").write_text("backwards = lambda words: list(range(len(words), 0, -1))\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    options = [f"order.name={order}", "train.steps=1", "train.validate_lines=0"]
+    learn(learned().recipe, tmp_path / "run", *options)
+    writer = anyorder.load(tmp_path / "run")
+    pair = ["a b c d e f"], ["b a d c f e"]
+    (own,) = writer.score(*pair, order="r2l")
+    (greedy,) = writer.score(*pair, order="sao", beam=1)
+    assert greedy.slots != own.slots
+    (both,) = writer.score(*pair, order="marginal", beam=1)
+    assert both.orders == 2
+    assert both.score == pytest.approx(np.logaddexp(own.score, greedy.score), abs=1e-4)
+
+
+def test_given_orders_are_over_words_and_their_pieces_follow(tmp_path: Path) -> None:
+    unit = ["text.unit=bpe", "text.vocabulary=30", "train.steps=1", "train.validate_lines=0"]
+    learn(learned().recipe, tmp_path / "run", *unit)
+    writer = anyorder.load(tmp_path / "run")
+    (tokens,) = writer.tokenizer.encode_all(["abc d ef"], "target")
+    first, second, third = tokens.pieces
+    assert max(first, third) > 1
+    (score,) = writer.score(["a"], ["abc d ef"], order=[[3, 1, 2]])
+    of_the_third = range(first + second + 1, first + second + third + 1)
+    assert score.slots == (*of_the_third, *range(1, first + second + 1))
+
+
+# Options and mistakes of the library
+
+
+def test_more_outputs_than_beams_widen_the_beam(writer: Writer) -> None:
+    assert len(writer.generate(["a b c"], n_best=4)[0]) == 4
+    assert writer.settings(n_best=4).beam == writer.settings(n_best="4").beam == 4
+    assert writer.settings(n_best=1).beam == writer.trained.recipe.decode.beam
+
+
+def test_a_sentence_may_be_cut(writer: Writer) -> None:
+    (one,) = writer.generate(["a b c d"], max_length=1)[0]
+    assert len(one.tokens) == len(one.word_scores) == 1
+    assert not one.finished
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        ({"beem": 3}, "decode: beem = 3: no such key; did you mean beam? allowed: beam, eos_penalty"),
+        ({"beam": 0}, "decode: beam = 0: must be greater than or equal to 1"),
+        ({"beam": 2, "n_best": 3}, "decode: n_best (3) must not exceed beam (2)"),
+        ({"n_best": "many"}, 'decode: n_best = "many": must be a valid integer'),
+        ({"n_best": 0}, "decode: n_best = 0: must be greater than or equal to 1"),
+        ({"search": "deep"}, "decode: search = \"deep\": must be 'two-step', 'joint' or 'sample'"),
+    ],
+)
+def test_a_wrong_option_is_answered_by_name(writer: Writer, options: dict[str, Any], answer: str) -> None:
+    with pytest.raises(UserError) as refused:
+        writer.generate(["a"], **options)
+    assert str(refused.value).startswith(answer)
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        ({"order": "sao", "beam": 0}, "beam = 0: must be from 1 to 9999"),
+        ({"order": "sao", "samples": 5}, "samples = 5: is only for order = 'marginal'"),
+        ({"order": "marginal", "samples": 1}, "samples = 1: must be 2 or more"),
+    ],
+)
+def test_a_wrong_search_of_orders_is_answered(writer: Writer, options: dict[str, Any], answer: str) -> None:
+    with pytest.raises(UserError) as refused:
+        writer.score(["a"], ["a"], **options)
+    assert str(refused.value).startswith(answer)
+
+
+def test_sources_and_targets_go_in_pairs(writer: Writer) -> None:
+    with pytest.raises(UserError, match="2 sources but 1 targets: they go in pairs"):
+        writer.score(["a", "b"], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("orders", "answer"),
+    [
+        ([[2, 1]], "1 orders but 2 targets: each target has its own"),
+        ([[2, 1], [1, 2]], "order 2: 2 slots given, must be 3, one for each word"),
+        ([[2, 1], [1, 3, 3]], "order 2: not a permutation of 1 to 3; missing: 2; more than once: 3"),
+        ([[0, 1], [1, 2, 3]], "order 1: slots are counted from 0, must be counted from 1"),
+        ([2, 1], "order 1: 2 given, must be a list of whole numbers, the slots counted from 1"),
+    ],
+)
+def test_a_given_order_is_a_permutation_of_the_words(
+    writer: Writer, orders: list[list[int]], answer: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        writer.score(["a b", "a b"], ["a b", "a b c"], order=orders)
+    assert str(refused.value) == answer
+
+
+def test_a_bare_string_is_not_taken_for_its_characters(writer: Writer) -> None:
+    with pytest.raises(
+        UserError, match=r"sources: one string given, must be a list of them, e.g. \['w1 w2'\]"
+    ):
+        writer.generate("w1 w2")
+    with pytest.raises(UserError, match="sources: one string given"):
+        writer.score("a", ["b"])
+    with pytest.raises(UserError, match="targets: one string given"):
+        writer.score(["a"], "b")
+
+
+def test_a_model_of_text_reads_no_pictures_and_the_other_way_round(writer: Writer, pictures: Path) -> None:
+    with pytest.raises(UserError, match="this model reads text, not feature vectors"):
+        writer.generate([np.zeros((2, 3))])
+    with pytest.raises(UserError, match="this model reads feature vectors of width 3, not text"):
+        Writer.load(pictures).generate(["a"])
+    with pytest.raises(UserError, match=r"feature vectors of shape \(2, 4\) given, must be \(vectors, 3\)"):
+        Writer.load(pictures).generate([np.zeros((2, 4))])
+
+
+# The command line gives the same
+
+
+@pytest.mark.parametrize("options", SEARCHES, ids=str)
+def test_the_command_gives_what_the_library_gives(
+    writer: Writer, sources: Path, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [
+        text
+        for name, value in options.items()
+        for text in [f"--{name.replace('_', '-')}", *([] if value is True else [value])]
+    ]
+    rows = json_lines(call_here(capsys, "generate", learned().run, sources, "--json", *flags))
+    found = writer.generate(LINES, **options)
+    assert rows == [
+        {"source": line, "hypotheses": outputs} for line, outputs in zip(LINES, as_json(found), strict=True)
+    ]
+    assert {name for row in rows for one in row["hypotheses"] for name in one} == FIELDS
+    plain = call_here(capsys, "generate", learned().run, sources, *flags)
+    texts = [text for outputs in found for text in [one.text for one in outputs] or [""]]
+    assert plain.stdout.decode() == "".join(f"{text}\n" for text in texts)
+
+
+def test_the_command_reads_pictures(pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    features = pictures.parent / "dev.npy"
+    rows = json_lines(call_here(capsys, "generate", pictures, features, "--json"))
+    assert [row["source"] for row in rows] == [None] * len(np.load(features))
+    assert [row["hypotheses"] for row in rows] == as_json(Writer.load(pictures).generate(np.load(features)))
+
+
+def test_a_trace_has_a_row_for_each_word(
+    writer: Writer, sources: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn = call_here(capsys, "generate", learned().run, sources, "--trace").stdout.decode()
+    for outputs in writer.generate(LINES):
+        for one in outputs:
+            assert f"{one.text}  ({one.score:.3f})" in drawn
+    steps = sum(len(one.tokens) for outputs in writer.generate(LINES) for one in outputs)
+    assert sum(line.split()[:1] != [] and line.split()[0].isdecimal() for line in drawn.splitlines()) == steps
+
+
+def test_a_trace_leaves_a_line_for_a_blank_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    blank_first = write_lines(tmp_path / "sources", ["", "a b c", " "])
+    drawn = call_here(capsys, "generate", learned().run, blank_first, "--trace").stdout.decode().split("\n")
+    assert drawn[0] == drawn[-2] == ""
+    assert drawn[1].strip() != ""
+
+
+def test_the_first_output_becomes_a_moving_picture(
+    writer: Writer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "first.svg"
+    blank_first = write_lines(tmp_path / "sources", ["", "a b c", "d e"])
+    assert call_here(capsys, "generate", learned().run, blank_first, "--svg", path).returncode == 0
+    (best,) = writer.generate(["a b c"])[0]
+    written = [line.partition("<title>")[2] for line in path.read_text().splitlines() if "<title>" in line]
+    assert written == [f"{best.text}: written by insertion</title>"]
+    assert path.read_text() == svg(best.steps)
+    nothing = write_lines(tmp_path / "nothing", [])
+    assert_one_line_refusal(
+        call_here(capsys, "generate", learned().run, nothing, "--svg", path),
+        f"--svg {path}: no sentence with words was written",
+    )
+
+
+def test_the_command_scores_as_the_library_does(
+    writer: Writer, sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    targets = write_lines(tmp_path / "targets", LINES)
+    arguments = ["score", learned().run, "--source", sources, "--target", targets, "--order", "blt"]
+    wanted = writer.score(LINES, LINES, order="blt")
+    rows = json_lines(call_here(capsys, *arguments, "--json"))
+    assert rows == [{**asdict(score), "slots": list(score.slots)} for score in wanted]
+    assert set(rows[0]) == {"score", "word_score", "gap_score", "slots"}
+    plain = call_here(capsys, *arguments).stdout.decode().splitlines()
+    assert plain == [f"{one.score:.4f}\t{one.word_score:.4f}\t{one.gap_score:.4f}" for one in wanted]
+
+
+@pytest.mark.parametrize("options", [{}, {"beam": 3}, {"beam": 2, "samples": 4, "seed": 7}], ids=str)
+def test_the_command_scores_in_any_order_as_the_library_does(
+    writer: Writer, sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, int]
+) -> None:
+    targets = write_lines(tmp_path / "targets", LINES)
+    arguments = ["score", learned().run, "--source", sources, "--target", targets, "--order", "marginal"]
+    arguments += [part for name, value in options.items() for part in (f"--{name}", value)]
+    wanted = writer.score(LINES, LINES, order="marginal", **options)
+    assert json_lines(call_here(capsys, *arguments, "--json")) == json.loads(
+        json.dumps([asdict(one) for one in wanted])
+    )
+    plain = call_here(capsys, *arguments).stdout.decode().splitlines()
+    for line, one in zip(plain, wanted, strict=True):
+        last = f"{one.standard_error:.4f}" if "samples" in options else str(one.orders)
+        assert line.split("\t") == [f"{one.score:.4f}", f"{one.best.score:.4f}", last]
+    (sums,) = json_lines(call_here(capsys, *arguments, "--total", "--json"))
+    assert sums["pairs"] == len(LINES)
+    assert sums["score"] == pytest.approx(sum(one.score for one in wanted))
+    assert sums["best_score"] == pytest.approx(sum(one.best.score for one in wanted))
+    assert ("standard_error" in sums) == ("samples" in options)
+
+
+def test_the_command_adds_up_all_pairs(
+    writer: Writer, sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    targets = write_lines(tmp_path / "targets", LINES)
+    arguments = [
+        "score",
+        learned().run,
+        "--source",
+        sources,
+        "--target",
+        targets,
+        "--order",
+        "sao",
+        "--total",
+    ]
+    wanted = writer.score(LINES, LINES, order="sao")
+    score, steps = sum(one.score for one in wanted), sum(len(line.split()) + 1 for line in LINES)
+    (sums,) = json_lines(call_here(capsys, *arguments, "--json"))
+    assert sums == {
+        "pairs": len(LINES),
+        "steps": steps,
+        "score": pytest.approx(score),
+        "score_a_step": pytest.approx(score / steps),
+        "word_score": pytest.approx(sum(one.word_score for one in wanted)),
+        "gap_score": pytest.approx(sum(one.gap_score for one in wanted)),
+    }
+    heads, figures = call_here(capsys, *arguments).stdout.decode().splitlines()
+    assert " ".join(heads.split()) == "pairs steps score score a step word score gap score"
+    assert figures.split()[:3] == [str(len(LINES)), str(steps), f"{score:,.4f}"]
+
+
+def test_the_command_scores_in_an_order_from_a_file(
+    writer: Writer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (best,) = writer.generate(["a b c d e"])[0]
+    assert best.finished
+    rows = json_lines(
+        call_here(
+            capsys,
+            "score",
+            learned().run,
+            *("--source", write_lines(tmp_path / "source", ["a b c d e"])),
+            *("--target", write_lines(tmp_path / "target", [best.text])),
+            *(
+                "--order",
+                "file",
+                "--order-file",
+                write_lines(tmp_path / "order", [" ".join(map(str, best.slots))]),
+            ),
+            "--json",
+        )
+    )
+    assert rows[0]["score"] == pytest.approx(best.log_prob, abs=1e-4)
+
+
+# Streams
+
+
+@pytest.fixture
+def streaming() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts the command with pipes that a test holds; it is gone when the test is."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: object) -> subprocess.Popen[bytes]:
+        pipe = subprocess.PIPE
+        started.append(
+            subprocess.Popen(
+                command(*arguments),
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                bufsize=0,
+                env=QUIET,
+                preexec_fn=hear_ctrl_c,
+            )
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def ask(process: subprocess.Popen[bytes], line: str) -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{line}\n".encode())
+    return process.stdout.readline().decode()
+
+
+def test_a_line_is_answered_before_the_next_one_comes_and_ctrl_c_ends_it(
+    writer: Writer, streaming: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    process = streaming("generate", learned().run)
+    for line, outputs in zip(LINES, writer.generate(LINES), strict=True):
+        assert ask(process, line) == (outputs[0].text if outputs else "") + "\n"
+    process.send_signal(signal.SIGINT)
+    rest, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert rest == b""
+    assert said.strip() == b""
+
+
+def test_a_reader_that_has_had_enough_gets_no_traceback(
+    streaming: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    process = streaming("generate", learned().run, "--json")
+    assert json.loads(ask(process, ""))["hypotheses"] == []
+    process.stdout.close()
+    process.stdin.write(b"a b c\n")
+    assert process.wait(timeout=PATIENCE) in (0, 1)
+    assert process.stderr.read() == b""
+
+
+def test_lines_of_stdin_are_answered_in_order_whatever_their_ends() -> None:
+    given = b"a b c\r\n\nd e\nf"
+    rows = json_lines(call("generate", learned().run, "--json", "--at-once", "2", given=given))
+    assert [row["source"] for row in rows] == ["a b c", "", "d e", "f"]
+    assert [len(row["hypotheses"]) for row in rows] == [1, 0, 1, 1]
+
+
+def test_bad_utf8_on_stdin_is_answered_by_its_line_after_the_good_ones() -> None:
+    answer = call("generate", learned().run, "--json", given=b"a b\na \xff b\nc\n")
+    assert [json.loads(line)["source"] for line in answer.stdout.splitlines()] == ["a b"]
+    assert answer.stderr == b"anyorder: stdin:2: not valid UTF-8 (invalid start byte)\n"
+    assert answer.returncode == 2
+
+
+# Mistakes on the command line
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    return shutil.copytree(learned().run, tmp_path / "broken", ignore=shutil.ignore_patterns("last"))
+
+
+def test_a_folder_that_is_no_model(tmp_path: Path, sources: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["generate", tmp_path, sources], ["info", tmp_path], ["average", tmp_path]):
+        assert_one_line_refusal(call_here(capsys, *arguments), f"{tmp_path}: no config.json in it")
+    assert_one_line_refusal(call_here(capsys, "generate", tmp_path / "x", sources), "x: no such folder")
+
+
+def test_a_model_of_the_future(broken: Path, sources: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = json.loads((broken / "config.json").read_text())
+    (broken / "config.json").write_text(json.dumps({**config, "format": 99}))
+    assert_one_line_refusal(
+        call_here(capsys, "generate", broken, sources), "config.json: is of format 99", "reads only up to 1"
+    )
+
+
+def test_half_a_model(broken: Path, sources: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = (broken / "model.safetensors").read_bytes()
+    (broken / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    assert_one_line_refusal(call_here(capsys, "generate", broken, sources), "model.safetensors: broken: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["generate", "RUN", "SOURCES", "--device", "abacus"], ["device 'abacus' can't be used here"]),
+        (["generate", "RUN", "SOURCES", "--beam", "0"], ["beam = 0: must be greater than or equal to 1"]),
+        (["generate", "RUN", "SOURCES", "--beam", "x"], ["--beam"]),
+        (
+            ["generate", "RUN", "SOURCES", "--beam", "2", "--n-best", "3"],
+            ["n_best (3) must not exceed beam (2)"],
+        ),
+        (["generate", "RUN", "nowhere.txt"], ["nowhere.txt: no such file"]),
+        (["generate", "RUN", "nowhere.npy"], ["nowhere.npy: no such file"]),
+        (["generate", "RUN", "BYTES"], ["bytes.txt:2: not valid UTF-8 (byte 0xff at byte 3 of the line)"]),
+        (["score", "RUN", "--source", "SOURCES", "--target", "BYTES"], ["bytes.txt:2: not valid UTF-8"]),
+        (
+            ["score", "RUN", "--source", "SOURCES", "--target", "SHORT"],
+            ["has 10 lines", "short.txt 1: they must"],
+        ),
+        (["score", "RUN", "--source", "SOURCES"], ["Missing option '--target'"]),
+        (
+            ["score", "RUN", "--source", "SHORT", "--target", "SHORT", "--order", "up"],
+            ["order.name = 'up': no such order; allowed: l2r, r2l"],
+        ),
+        (
+            ["score", "RUN", "--source", "SHORT", "--target", "SHORT", "--order", "file"],
+            ["order file needs --order-file FILE, a permutation a line, counted from 1"],
+        ),
+        (
+            [*("score", "RUN", "--source", "SHORT", "--target", "SHORT"), "--order-file", "SHORT"],
+            ["short.txt: is for the orders syn and file, not for l2r"],
+        ),
+        (
+            [
+                *("score", "RUN", "--source", "SHORT", "--target", "SHORT", "--order", "file"),
+                "--order-file",
+                "x",
+            ],
+            ["--order-file x: no such file"],
+        ),
+        (
+            ["score", "RUN", "--source", "SHORT", "--target", "SHORT", "--samples", "5"],
+            ["--samples 5: is for --order marginal, not for l2r"],
+        ),
+        (
+            ["score", "RUN", "--source", "SHORT", "--target", "SHORT", "--beam", "0"],
+            ["Invalid value for '--beam'"],
+        ),
+        (
+            [
+                *("score", "RUN", "--source", "SHORT", "--target", "SHORT", "--order", "marginal"),
+                *("--order-file", "SHORT"),
+            ],
+            ["short.txt: is for the orders syn and file, not for marginal"],
+        ),
+        (["generate", "RUN", "FLAT"], ["flat.npy: has shape (2, 3)"]),
+    ],
+    ids=lambda value: " ".join(value[:1] + value[-2:]) if "RUN" in value else "",
+)
+def test_a_mistake_is_answered_in_one_line(
+    sources: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], parts: list[str]
+) -> None:
+    paths = {
+        "RUN": learned().run,
+        "SOURCES": sources,
+        "BYTES": sources.with_name("bytes.txt"),
+        "FLAT": sources.with_name("flat.npy"),
+        "SHORT": write_lines(sources.with_name("short.txt"), ["a b"]),
+    }
+    paths["BYTES"].write_bytes(b"a\na \xff b\n")
+    np.save(paths["FLAT"], np.zeros((2, 3)))
+    assert_one_line_refusal(call_here(capsys, *(paths.get(text, text) for text in arguments)), *parts)
+
+
+def test_a_bag_has_one_answer_whatever_its_order(tmp_path: Path) -> None:
+    changes = ["text.bag=true", "model.encoder_positions=none", "train.steps=4", "train.validate_lines=0"]
+    learn(write_corpus(tmp_path), tmp_path / "run", *changes)
+    writer = Writer.load(tmp_path / "run", device="cpu")
+    (one,), (other,) = (writer.generate([bag], beam=3) for bag in ("a b b c d", "d b a c b"))
+    assert one == other

@@ -1,0 +1,290 @@
+"""Answers that other models have a say in: partners, and one that writes sources from targets."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpora import (
+    assert_one_line_refusal,
+    call_here,
+    json_lines,
+    learn,
+    learned,
+    sentences,
+    write_picture_corpus,
+)
+
+import anyorder
+from anyorder.config.decode import Decode
+from anyorder.errors import UserError
+from anyorder.evaluation.results import decoded_file
+from anyorder.inference.export import export
+from anyorder.inference.generator import Writer
+from anyorder.inference.hypothesis import Output
+from anyorder.inference.model_folder import CONFIG_FILE
+from anyorder.inference.reranking import Place, chosen
+
+Capture = pytest.CaptureFixture[str]
+LINES = [*sentences(6, seed=8), "", "a word nobody knows"]
+
+
+@pytest.fixture(scope="module")
+def writer() -> Writer:
+    """What it learns is its own reverse: to write the words backwards."""
+    return anyorder.load(learned().run)
+
+
+@pytest.fixture(scope="module")
+def partner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same task from right to left, and less of it."""
+    run = tmp_path_factory.mktemp("partner") / "run"
+    learn(learned().recipe, run, "order.name=r2l", "model.dropout=0", "train.steps=30")
+    return run
+
+
+def by_hand(writer: Writer, source: str, *, weight: float, penalty: float) -> list[tuple[str, float]]:
+    """All that a beam finds, each with its score and that of writing the source back from it."""
+    found = writer.generate([source], beam=4, n_best=4, length_penalty=penalty)[0]
+    both: dict[str, float] = {}
+    for one in found:  # the same text may be there in several orders, the likeliest first
+        back = writer.score([one.text], [source], order="l2r")[0]
+        both.setdefault(one.text, one.score + weight * back.score / (len(source.split()) + 1) ** penalty)
+    return sorted(both.items(), key=lambda each: each[1], reverse=True)
+
+
+def each_text_once(answers: list[list[Output]]) -> list[list[Output]]:
+    """The likeliest of them; they come in that order."""
+    return [
+        [one for at, one in enumerate(outputs) if one.text not in [each.text for each in outputs[:at]]]
+        for outputs in answers
+    ]
+
+
+@pytest.mark.parametrize(("weight", "penalty"), [(0.3, 1.0), (5.0, 1.0), (5.0, 0.0)])
+def test_ranks_are_those_of_both_scores_together(writer: Writer, weight: float, penalty: float) -> None:
+    options: dict[str, Any] = {
+        "reverse": learned().run,
+        "reverse_weight": weight,
+        "length_penalty": penalty,
+        "beam": 4,
+    }
+    answers = writer.generate(LINES, n_best=4, **options)
+    changed = 0
+    for source, outputs in zip(LINES, answers, strict=True):
+        wanted = by_hand(writer, source, weight=weight, penalty=penalty) if source else []
+        assert [one.text for one in outputs] == [text for text, _ in wanted]
+        assert [one.score for one in outputs] == pytest.approx([score for _, score in wanted], abs=1e-4)
+        plain = writer.generate([source], beam=4, length_penalty=penalty)[0]
+        changed += [one.text for one in outputs[:1]] != [one.text for one in plain]
+    assert changed > 0 or weight < 1, "a heavy weight changes nothing: the test shows nothing"
+    best = writer.generate(LINES, **options)
+    assert [[one.text for one in some] for some in best] == [
+        [one.text for one in some[:1]] for some in answers
+    ]
+
+
+def test_without_weight_nothing_changes(writer: Writer) -> None:
+    plain = each_text_once(writer.generate(LINES, beam=3, n_best=3))
+    assert writer.generate(LINES, beam=3, n_best=3, reverse=learned().run, reverse_weight=0) == plain
+
+
+def test_of_blanks_and_others_the_others_are_chosen() -> None:
+    def output(text: str, score: float) -> Output:
+        return Output(text, score, score, True, (), (), (), (), 0)
+
+    def nobody(places: Sequence[Place]) -> list[float]:
+        return [0.0] * len(places)
+
+    def back(places: Sequence[Place]) -> list[float]:
+        return [{"a": -3.0, "b": -1.0}[text] for _, text in places]
+
+    found = [[output("", -0.1), output("a", -0.5), output("b", -0.6)], [], [output(" ", -2.0)]]
+    best = chosen([found], [nobody], reverse=back, weight=0.5, n_best=5)
+    assert [[(one.text, one.score) for one in line] for line in best] == [
+        [("b", -1.1), ("a", -2.0)],
+        [],
+        [(" ", -2.0)],
+    ]
+
+
+def test_partners_find_more_and_judge_it_together(writer: Writer, partner: Path) -> None:
+    """By brute force: all that the two find, each scored by both, in the order that each was taught."""
+    other = anyorder.load(partner)
+    options: dict[str, Any] = {"beam": 3, "length_penalty": 0.0}
+    answers = writer.generate(LINES, n_best=3, partners=[partner], **options)
+    news = 0
+    for source, outputs in zip(LINES, answers, strict=True):
+        if not source:
+            assert outputs == []
+            continue
+        mine, theirs = (
+            {one.text: one.score for one in reversed(each.generate([source], n_best=3, **options)[0])}
+            for each in (writer, other)
+        )
+        means = {
+            text: (
+                mine.get(text, writer.score([source], [text], order="l2r")[0].score)
+                + theirs.get(text, other.score([source], [text], order="r2l")[0].score)
+            )
+            / 2
+            for text in {**mine, **theirs}
+        }
+        wanted = sorted(means, key=means.__getitem__, reverse=True)[:3]
+        assert [one.text for one in outputs] == wanted
+        assert [one.score for one in outputs] == pytest.approx([means[text] for text in wanted], abs=1e-4)
+        news += any(text not in mine for text in wanted)
+    assert news > 0, "the partner finds nothing new: the test shows nothing"
+
+
+def test_a_partner_of_its_own_changes_nothing(writer: Writer) -> None:
+    plain = each_text_once(writer.generate(LINES, beam=3, n_best=3))
+    assert writer.generate(LINES, beam=3, n_best=3, partners=[learned().run]) == plain
+
+
+def test_completions_of_partners_keep_to_what_is_given(writer: Writer, partner: Path) -> None:
+    canvases = [{"must": ["c"]}, {"prefix": "b"}]
+    with_c, after_b = writer.complete(["a b c", "a b"], canvases, beam=3, n_best=3, partners=[partner])
+    assert with_c and all("c" in one.text.split() and one.given == 1 for one in with_c)
+    assert after_b and all(one.text.split()[0] == "b" for one in after_b)
+
+
+def test_completions_are_ranked_too(writer: Writer) -> None:
+    source, canvas = "a b c", {"must": ["a"]}
+    options: dict[str, Any] = {"beam": 4, "n_best": 4}
+    plain = writer.complete([source], [canvas], **options)[0]
+    ranked = writer.complete([source], [canvas], reverse=learned().run, reverse_weight=5.0, **options)[0]
+    back = {
+        one.text: one.score + 5 * writer.score([one.text], [source])[0].score / (len(source.split()) + 1)
+        for one in plain
+    }
+    assert [one.text for one in ranked] == sorted(back, key=back.__getitem__, reverse=True)
+    assert all("a" in one.text.split() for one in ranked)
+
+
+def test_command_line_says_the_same(capsys: Capture, tmp_path: Path, writer: Writer) -> None:
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in LINES))
+    run = learned().run
+    flags = ["--beam", 4, "--reverse", run, "--reverse-weight", 2, "--json"]
+    shown = json_lines(call_here(capsys, "generate", run, tmp_path / "in", *flags))
+    wanted = writer.generate(LINES, beam=4, reverse=run, reverse_weight=2)
+    assert [[each["text"] for each in line["hypotheses"]] for line in shown] == [
+        [each.text for each in outputs] for outputs in wanted
+    ]
+
+
+def test_an_evaluation_keeps_apart_what_other_reverse_models_picked(capsys: Capture, tmp_path: Path) -> None:
+    run, reverse = tmp_path / "run", tmp_path / "reverse"
+    for copy in (run, reverse):
+        export(learned().run, copy, precision="fp32")
+    command = [
+        "evaluate",
+        run,
+        f"data.root={learned().folder}",
+        f"decode.reverse={reverse}",
+        "--beam",
+        "2",
+        "--split",
+        "dev",
+    ]
+    answer = call_here(capsys, *command)
+    assert answer.returncode == 0
+    assert f"lines of dev, beam 2, with {reverse}\n" in answer.stdout.decode()
+    kept = decoded_file(run, name="dev", beam=2)
+    first = json.loads(kept.read_text())["work"]
+    shutil.rmtree(reverse)
+    export(learned().run, reverse, precision="int8")
+    assert call_here(capsys, *command).returncode == 0
+    second = json.loads(kept.read_text())["work"]
+    assert first.pop("others") != second.pop("others")
+    assert first == second
+
+
+def test_an_evaluation_with_nothing_to_choose_from_is_refused(capsys: Capture) -> None:
+    answer = call_here(capsys, "evaluate", learned().run, f"decode.reverse={learned().run}", "--beam", "1")
+    assert_one_line_refusal(answer, "picks from what a beam finds; decode.beam must be 2 or more")
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ("decode.reverse=nowhere", "nowhere: no such folder"),
+        ('decode.partners=["nowhere"]', "nowhere: no such folder"),
+        ("decode.partners=nowhere", 'decode.partners = "nowhere": must be a list, in brackets'),
+    ],
+)
+def test_an_evaluation_names_the_run_that_is_wrong(capsys: Capture, given: str, complaint: str) -> None:
+    answer = call_here(capsys, "evaluate", learned().run, given, "--beam", "2", "--split", "dev")
+    assert_one_line_refusal(answer, complaint)
+
+
+def test_a_card_tells_a_command_that_a_shell_reads(capsys: Capture, tmp_path: Path) -> None:
+    """What it quotes is evaluated from the very words that a shell makes of it."""
+    run = tmp_path / "run"
+    export(learned().run, run, precision="fp32")
+    others = [f'decode.partners=["{learned().run}"]', f"decode.reverse={learned().run}"]
+    root = f"data.root={learned().folder}"
+    given = ["evaluate", run, root, *others, "--split", "dev", "--beam", "2", "--metrics", "bleu"]
+    assert call_here(capsys, *given).returncode == 0
+    first = (run / "results" / "dev.json").read_text()
+    card = call_here(capsys, "card", run).stdout.decode()
+    [line] = [line for line in card.splitlines() if line.startswith("anyorder evaluate")]
+    _, _, _, *words = shlex.split(line)
+    assert call_here(capsys, "evaluate", run, root, *words).returncode == 0
+    second = (run / "results" / "dev.json").read_text()
+    assert json.loads(first)["decode"] == json.loads(second)["decode"]
+
+
+def test_a_model_is_given_away_without_the_other(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    export(learned().run, run, precision="fp32")
+    configuration = json.loads((run / CONFIG_FILE).read_text())
+    configuration["recipe"]["decode"] |= {"beam": 2, "reverse": "/home/me/reverse", "partners": ["~/other"]}
+    (run / CONFIG_FILE).write_text(json.dumps(configuration))
+    export(run, tmp_path / "given", precision="fp32")
+    decode = json.loads((tmp_path / "given" / CONFIG_FILE).read_text())["recipe"]["decode"]
+    assert (decode["reverse"], decode["partners"]) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--beam", 1], "picks from what a beam finds; decode.beam must be 2 or more"),
+        (["--search", "sample", "--beam", 2], "decode: partners and reverse are for beams"),
+        (["--beam", 2, "--reverse", "nowhere"], "nowhere: no such folder"),
+        (["--partners", "nowhere"], "nowhere: no such folder"),
+        (["--beam", 2, "--reverse-weight", -1], "reverse_weight = -1"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_told_in_one_line(capsys: Capture, flags: list[object], complaint: str) -> None:
+    run = learned().run
+    reverse = [] if {"--reverse", "--partners"} & set(flags) else ["--reverse", run]
+    assert_one_line_refusal(call_here(capsys, "generate", run, *reverse, *flags), complaint)
+
+
+def test_pictures_have_no_reverse(capsys: Capture, tmp_path: Path) -> None:
+    learn(write_picture_corpus(tmp_path), tmp_path / "run", "train.steps=4")
+    with pytest.raises(UserError, match=r"^decode\.reverse = .*: is for models that read text"):
+        anyorder.load(tmp_path / "run").generate([], beam=2, reverse=learned().run)
+    given = f"decode.reverse={learned().run}"
+    answer = call_here(capsys, "evaluate", tmp_path / "run", given, "--beam", "2", "--split", "dev")
+    assert_one_line_refusal(answer, "is for models that read text")
+
+
+def test_a_reverse_that_has_no_order_is_refused(tmp_path: Path) -> None:
+    learn(learned().recipe, tmp_path / "run", "model.kind=insertion", "train.steps=4")
+    with pytest.raises(UserError, match=r"run: model\.kind = \"insertion\" has no log p"):
+        anyorder.load(learned().run).generate([], beam=2, reverse=tmp_path / "run")
+
+
+def test_settings_say_what_each_searches_for_by_itself() -> None:
+    plain, both = Decode(beam=5, n_best=2), Decode(beam=5, n_best=2, reverse=Path("r"), partners=(Path("p"),))
+    assert plain.alone == plain
+    assert both.alone == Decode(beam=5, n_best=5)
+    assert both.others == (Path("p"), Path("r"))

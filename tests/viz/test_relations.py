@@ -1,0 +1,120 @@
+"""The matrix of an order: what its signs say, in the terminal and as a picture."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from corpora import assert_one_line_refusal, call_here, json_lines
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anyorder.inference.hypothesis import steps
+from anyorder.viz.relations import draw_relations, relations_of, relations_svg
+
+Capture = pytest.CaptureFixture[str]
+
+ORDERS = st.integers(1, 7).flatmap(lambda length: st.permutations(range(1, length + 1)))
+
+
+def words(slots: list[int]) -> list[str]:
+    return [f"w{slot}" for slot in slots]
+
+
+@given(slots=ORDERS)
+def test_a_row_says_which_tokens_its_own_stands_right_of(slots: list[int]) -> None:
+    found = relations_of(words(slots), slots)
+    sentence = ["<s>", *(f"w{slot}" for slot in sorted(slots)), "</s>"]
+    for row, token in enumerate(found.tokens):
+        for column, other in enumerate(found.tokens):
+            apart = sentence.index(token) - sentence.index(other)
+            assert found.signs[row][column] == (apart > 0) - (apart < 0)
+
+
+@given(slots=ORDERS)
+def test_places_are_those_on_the_canvas_of_each_step(slots: list[int]) -> None:
+    found = relations_of(words(slots), slots)
+    assert found.places[0] == [0, 1]
+    for places, step in zip(found.places[1:], steps(words(slots), slots), strict=True):
+        canvas = ["<s>", *step.canvas, "</s>"]
+        assert [canvas[place] for place in places] == list(found.tokens[: len(places)])
+
+
+def test_the_paper_s_example() -> None:
+    # (<s>, </s>, dream, I) stand at 0, 3, 2, 1 at its step 3.
+    assert relations_of(["dream", "I"], [2, 1]).places[-1] == [0, 3, 2, 1]
+
+
+def test_in_the_terminal() -> None:
+    assert draw_relations(relations_of(["dream", "I"], [2, 1])).plain.split("\n") == [
+        "relations: a row's word stands left of (−) or right of (+) a column's",
+        "step  word   <s>  </s>  1  2",
+        "      <s>      0     −  −  −",
+        "      </s>     +     0  +  +",
+        "   1  dream    +     −  0  +",
+        "   2  I        +     −  −  0",
+        "",
+        "places after each step; the last ones are the slots",
+        "step  word   0  1  2",
+        "      <s>    0  0  0",
+        "      </s>   1  2  3",
+        "   1  dream     1  2",
+        "   2  I            1",
+    ]
+
+
+def test_wide_characters_take_two_columns() -> None:
+    lines = draw_relations(relations_of(["夢", "I"], [2, 1])).plain.split("\n")
+    assert [line.index("+") for line in lines[4:6]] == [
+        13,
+        14,
+    ]  # the first one's word is one character shorter
+
+
+def told(picture: str) -> list[str]:
+    """What each step's panel says."""
+    panels = ElementTree.fromstring(picture).findall("{*}g")
+    return [" ".join("".join(text.itertext()) for text in panel.findall("{*}text")) for panel in panels]
+
+
+def test_the_picture_has_a_matrix_for_each_step() -> None:
+    assert told(relations_svg(relations_of(["<b>", "&"], [2, 1]), title="t")) == [
+        "step 0 <s> 0 − 0 </s> + 0 1 <s> </s>",
+        "step 1 <s> 0 − − 0 </s> + 0 + 2 <b> + − 0 1 <s> <b> </s>",
+        "step 2 <s> 0 − − − 0 </s> + 0 + + 3 <b> + − 0 + 2 & + − − 0 1 <s> & <b> </s>",
+    ]
+
+
+@given(slots=ORDERS)
+def test_panels_stay_on_the_paper(slots: list[int]) -> None:
+    root = ElementTree.fromstring(relations_svg(relations_of(words(slots), slots), title="t"))
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    for panel in root.findall("{*}g"):
+        left, top = map(float, panel.attrib["transform"].removeprefix("translate(").rstrip(")").split())
+        for cell in panel.findall("{*}rect"):
+            x, y, wide, high = (float(cell.attrib[name]) for name in ("x", "y", "width", "height"))
+            assert left + x >= 0 and left + x + wide < width
+            assert top + y >= 0 and top + y + high < height
+
+
+def test_the_command_shows_and_draws_them(capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "relations.svg"
+    answer = call_here(capsys, "order", "r2l", "I dream", "--relations", "--svg", path)
+    said = answer.stdout.decode()
+    assert answer.returncode == 0
+    assert draw_relations(relations_of(["dream", "I"], [2, 1])).plain in said
+    assert len(told(path.read_text(encoding="utf-8"))) == 3
+
+
+def test_the_command_tells_programs(capsys: Capture) -> None:
+    (line,) = json_lines(call_here(capsys, "order", "r2l", "I dream", "--relations", "--json"))
+    assert line["relations"] == [[0, -1, -1, -1], [1, 0, 1, 1], [1, -1, 0, 1], [1, -1, -1, 0]]
+    (line,) = json_lines(call_here(capsys, "order", "r2l", "I dream", "--json"))
+    assert "relations" not in line
+
+
+def test_nothing_to_draw_is_refused(capsys: Capture, tmp_path: Path) -> None:
+    answer = call_here(capsys, "order", "l2r", " ", "--relations", "--json", "--svg", tmp_path / "r.svg")
+    answer.stdout = b""  # what was said of the empty sentence
+    assert_one_line_refusal(answer, "nothing to draw")
