@@ -100,9 +100,9 @@ class NextStep:
 @torch.no_grad()
 def next_step(model: Indigo, memory: Memory, steps: Steps) -> NextStep:
     """From the formulas, without a cache. memory: of one source."""
-    places = places_after([gap for _, gap in steps])
+    indices = places_after([gap for _, gap in steps])
     words = torch.tensor([[BOS, EOS, *(word for word, _ in steps)]])
-    states = model.states(memory, words, torch.tensor([places]))[0]  # (n, D)
+    states = model.states(memory, words, torch.tensor([indices]))[0]  # (n, D)
     queried = model.gap_head.project.weight @ states[-1]
     embedding = model.embed_target.weight * math.sqrt(model.settings.width)
     output = model.embed_output.weight
@@ -110,23 +110,23 @@ def next_step(model: Indigo, memory: Memory, steps: Steps) -> NextStep:
     if not model.position_first:
         word = (output[EOD:] @ word_query).log_softmax(dim=0)
         gap = torch.stack(
-            [pointer_by_hand(model, states, queried + vector, places) for vector in embedding[FIRST_WORD:]]
+            [pointer_by_hand(model, states, queried + vector, indices) for vector in embedding[FIRST_WORD:]]
         )
         return NextStep(end=float(word[0]), word=word[1:, None].expand_as(gap), gap=gap)
 
     assert model.gap_to_word is not None
-    gap_or_finish = pointer_by_hand(model, states, queried, places)
+    gap_or_finish = pointer_by_hand(model, states, queried, indices)
     left_keys, right_keys = _keys_by_hand(model, states)
     columns = []
-    for left_place in range(len(places) - 1):
-        left, right = places.index(left_place), places.index(left_place + 1)
+    for left_place in range(len(indices) - 1):
+        left, right = indices.index(left_place), indices.index(left_place + 1)
         hint = model.gap_to_word.weight @ (right_keys[left] + left_keys[right])
         columns.append((output[FIRST_WORD:] @ (word_query + hint)).log_softmax(dim=0))
     word = torch.stack(columns, dim=1)
     return NextStep(end=float(gap_or_finish[-1]), word=word, gap=gap_or_finish[:-1].expand_as(word))
 
 
-def pointer_by_hand(model: Indigo, states: Tensor, query: Tensor, places: Sequence[int]) -> Tensor:
+def pointer_by_hand(model: Indigo, states: Tensor, query: Tensor, indices: Sequence[int]) -> Tensor:
     """Eq. 9 over the flat keys 0..2t+1, two of them for each gap; `finish` comes last where there is one.
 
     states: (t + 1, D); query: (D,); returns log p, (gaps,) or (gaps + 1,).
@@ -140,7 +140,7 @@ def pointer_by_hand(model: Indigo, states: Tensor, query: Tensor, places: Sequen
     by_key = logits.softmax(dim=0)
     by_gap = []
     for left_place in range(latest):
-        left, right = places.index(left_place), places.index(left_place + 1)
+        left, right = indices.index(left_place), indices.index(left_place + 1)
         by_gap.append(by_key[latest + 1 + left] + by_key[right])
     ending = [by_key[-1]] if model.gap_head.finish is not None else []
     return torch.stack(by_gap + ending).log()

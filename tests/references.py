@@ -15,8 +15,8 @@ from anyorder.models.encoder_decoder import EncoderDecoder
 def sinusoids_by_hand(length: int, width: int) -> Tensor:
     """One number at a time, (length, width)."""
     rows = []
-    for place in range(length):
-        pairs = [place / 10_000 ** (even / width) for even in range(0, width, 2)]
+    for index in range(length):
+        pairs = [index / 10_000 ** (even / width) for even in range(0, width, 2)]
         rows.append([wave(angle) for angle in pairs for wave in (math.sin, math.cos)])
     return torch.tensor(rows, dtype=torch.float64)
 

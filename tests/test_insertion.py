@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from anyorder.insertion import (
     LEFT,
     RIGHT,
-    anchors,
-    canvas,
     extend,
     gap_beside,
+    gap_neighbours,
+    indices_of,
     insert,
     legal_keys,
-    places_of,
+    reading_order,
     relation_row,
     relations,
     supervise,
@@ -34,7 +34,7 @@ def gap_sequences(draw: st.DrawFn, most: int = 7) -> list[int]:
 
 
 def permutations(least: int = 0, most: int = 7) -> st.SearchStrategy[list[int]]:
-    """Orders: the slot that each step fills, counted from 1."""
+    """Orders: the position that each step fills, counted from 1."""
     return st.integers(least, most).flatmap(lambda length: st.permutations(range(1, length + 1)))
 
 
@@ -48,10 +48,10 @@ def one(*numbers: int) -> torch.Tensor:
 
 @given(gap_sequences())
 def test_places_and_relations_invert_each_other(gaps: list[int]) -> None:
-    places = one(*places_after(gaps))
-    related = relations(places)
-    assert torch.equal(places_of(related), places)
-    assert torch.equal(relations(places_of(related)), related)
+    indices = one(*places_after(gaps))
+    related = relations(indices)
+    assert torch.equal(indices_of(related), indices)
+    assert torch.equal(relations(indices_of(related)), related)
 
 
 @given(gap_sequences())
@@ -63,14 +63,14 @@ def test_relations_are_antisymmetric(gaps: list[int]) -> None:
 
 def test_row_i_says_where_token_i_stands() -> None:
     """The paper's canvas `<s> I dream </s>`, written `<s>`, `</s>`, dream, I."""
-    places = torch.tensor([0, 3, 2, 1])
-    assert relations(places).tolist() == [
+    indices = torch.tensor([0, 3, 2, 1])
+    assert relations(indices).tolist() == [
         [0, -1, -1, -1],  # <s> stands left of all
         [1, 0, 1, 1],  # </s> stands right of all
         [1, -1, 0, 1],  # dream: right of <s>, left of </s>, itself, right of I
         [1, -1, -1, 0],
     ]
-    assert canvas(places).tolist() == [0, 3, 2, 1]
+    assert reading_order(indices).tolist() == [0, 3, 2, 1]
 
 
 # --- one more token ---
@@ -78,14 +78,14 @@ def test_row_i_says_where_token_i_stands() -> None:
 
 @given(gap_sequences())
 def test_extending_relations_is_building_them_anew(gaps: list[int]) -> None:
-    """For every gap, and from either of its anchors."""
-    places = one(*places_after(gaps))
-    left, right = anchors(places)
+    """For every gap, and from either of its neighbours."""
+    indices = one(*places_after(gaps))
+    left, right = gap_neighbours(indices)
     for gap in range(len(gaps) + 1):
         anew = relations(one(*places_after([*gaps, gap])))
-        for anchor, side in ((left[:, gap], RIGHT), (right[:, gap], LEFT)):
-            row = relation_row(relations(places), anchor=anchor, side=torch.tensor([side]))
-            assert torch.equal(extend(relations(places), row), anew)
+        for neighbour, side in ((left[:, gap], RIGHT), (right[:, gap], LEFT)):
+            row = relation_row(relations(indices), neighbour=neighbour, side=torch.tensor([side]))
+            assert torch.equal(extend(relations(indices), row), anew)
 
 
 @given(gap_sequences())
@@ -96,17 +96,17 @@ def test_insert_moves_what_stands_behind(gaps: list[int]) -> None:
 
 
 def test_rows_of_a_batch_do_not_mix() -> None:
-    places = torch.tensor([[0, 2, 1], [0, 2, 1]])  # <s> token </s>, twice
-    beside = {"anchor": torch.tensor([2, 2]), "side": torch.tensor([LEFT, RIGHT])}
-    assert gap_beside(places, **beside).tolist() == [0, 1]
-    assert insert(places, torch.tensor([0, 1])).tolist() == [[0, 3, 2, 1], [0, 3, 1, 2]]
-    assert relation_row(relations(places), **beside).tolist() == [[1, -1, -1], [1, -1, 1]]
+    indices = torch.tensor([[0, 2, 1], [0, 2, 1]])  # <s> token </s>, twice
+    beside = {"neighbour": torch.tensor([2, 2]), "side": torch.tensor([LEFT, RIGHT])}
+    assert gap_beside(indices, **beside).tolist() == [0, 1]
+    assert insert(indices, torch.tensor([0, 1])).tolist() == [[0, 3, 2, 1], [0, 3, 1, 2]]
+    assert relation_row(relations(indices), **beside).tolist() == [[1, -1, -1], [1, -1, 1]]
 
 
 def test_putting_a_token_beside_another_leaves_the_relations_alone() -> None:
     related = relations(one(0, 1))
     before = related.clone()
-    relation_row(related, anchor=torch.tensor([0]), side=torch.tensor([RIGHT]))
+    relation_row(related, neighbour=torch.tensor([0]), side=torch.tensor([RIGHT]))
     assert torch.equal(related, before)
 
 
@@ -115,23 +115,23 @@ def test_putting_a_token_beside_another_leaves_the_relations_alone() -> None:
 
 @given(gap_sequences())
 def test_canvas_is_the_inverse_of_places(gaps: list[int]) -> None:
-    places = torch.tensor(places_after(gaps))
-    everything = torch.arange(len(places))
-    assert torch.equal(places[canvas(places)], everything)
-    assert torch.equal(canvas(places)[places], everything)
+    indices = torch.tensor(places_after(gaps))
+    everything = torch.arange(len(indices))
+    assert torch.equal(indices[reading_order(indices)], everything)
+    assert torch.equal(reading_order(indices)[indices], everything)
 
 
 @given(gap_sequences())
 def test_every_gap_has_exactly_two_legal_names(gaps: list[int]) -> None:
-    places = one(*places_after(gaps))
-    tokens = places.shape[1]
+    indices = one(*places_after(gaps))
+    tokens = indices.shape[1]
     legal = legal_keys(tokens)
     names: dict[int, list[tuple[int, int]]] = {}
-    for (row, side), anchor in itertools.product(enumerate((LEFT, RIGHT)), range(tokens)):
-        if legal[row, anchor]:
-            gap = gap_beside(places, anchor=torch.tensor([anchor]), side=torch.tensor([side])).item()
-            names.setdefault(int(gap), []).append((side, anchor))
-    left, right = (side[0].tolist() for side in anchors(places))
+    for (row, side), neighbour in itertools.product(enumerate((LEFT, RIGHT)), range(tokens)):
+        if legal[row, neighbour]:
+            gap = gap_beside(indices, neighbour=torch.tensor([neighbour]), side=torch.tensor([side])).item()
+            names.setdefault(int(gap), []).append((side, neighbour))
+    left, right = (side[0].tolist() for side in gap_neighbours(indices))
     assert names == {gap: [(LEFT, right[gap]), (RIGHT, left[gap])] for gap in range(tokens - 1)}
 
 
@@ -149,7 +149,7 @@ def test_only_the_outer_sides_of_the_boundaries_are_illegal(tokens: int) -> None
 def test_every_order_rebuilds_its_sentence(order: list[int]) -> None:
     taught = supervise(torch.tensor([order], dtype=torch.long), torch.tensor([len(order)]))
     assert places_after(taught.gap[0].tolist()) == [0, len(order) + 1, *order]
-    assert taught.slots[0].tolist() == [0, len(order) + 1, *order]
+    assert taught.positions[0].tolist() == [0, len(order) + 1, *order]
     assert taught.mask.all()
 
 
@@ -158,7 +158,7 @@ def test_neighbours_name_the_gap_at_its_step(order: list[int]) -> None:
     taught = supervise(torch.tensor([order]), torch.tensor([len(order)]))
     gaps = taught.gap[0].tolist()
     for step in range(len(order)):
-        left, right = anchors(one(*places_after(gaps[:step])))
+        left, right = gap_neighbours(one(*places_after(gaps[:step])))
         assert taught.left[0, step] == left[0, gaps[step]]
         assert taught.right[0, step] == right[0, gaps[step]]
 
@@ -172,21 +172,21 @@ def test_padding_teaches_nothing(short: list[int], long: list[int], more: int, g
     for row, order in enumerate((short, long)):
         alone = supervise(torch.tensor([order], dtype=torch.long), lengths[row : row + 1])
         real = len(order)
-        assert torch.equal(together.slots[row, : real + 2], alone.slots[0])
+        assert torch.equal(together.positions[row, : real + 2], alone.positions[0])
         assert together.mask[row].tolist() == [True] * real + [False] * (longest - real)
         for name in ("gap", "left", "right"):
             assert torch.equal(getattr(together, name)[row, :real], getattr(alone, name)[0])
         # Padding gets the one gap of an empty canvas, and nothing real relates to it as to a neighbour.
         assert (together.left[row, real:] == 0).all()
         assert (together.right[row, real:] == 1).all()
-        assert (together.slots[row, real + 2 :] > real + 1).all()
-        assert len(together.slots[row].unique()) == longest + 2
+        assert (together.positions[row, real + 2 :] > real + 1).all()
+        assert len(together.positions[row].unique()) == longest + 2
 
 
 def test_i_have_a_dream() -> None:
     """Written dream, I, a, have: tokens 2, 3, 4 and 5."""
     taught = supervise(torch.tensor([[4, 1, 3, 2]]), torch.tensor([4]))
-    assert taught.slots.tolist() == [[0, 5, 4, 1, 3, 2]]
+    assert taught.positions.tolist() == [[0, 5, 4, 1, 3, 2]]
     assert taught.gap.tolist() == [[0, 0, 1, 1]]
     assert taught.left.tolist() == [[0, 0, 3, 3]]  # <s>, <s>, I, I
     assert taught.right.tolist() == [[1, 2, 2, 4]]  # </s>, dream, dream, a

@@ -10,7 +10,7 @@ from corpora import assert_one_line_refusal, call_here, learned
 from anyorder import pretrained
 from anyorder.errors import UserError
 from anyorder.inference.export import export
-from anyorder.inference.generator import Writer
+from anyorder.inference.generator import Generator
 
 Capture = pytest.CaptureFixture[str]
 
@@ -29,13 +29,13 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_name_means_one_of_ours_unless_there_is_such_a_folder(small: Path) -> None:
     assert pretrained.shipped_models() == ["small"]
-    assert Writer.load("small").generate(["a b"])
+    assert Generator.load("small").generate(["a b"])
     with pytest.raises(UserError, match=r"^large: no such folder; by name there is small$"):
-        Writer.load("large")
+        Generator.load("large")
     Path("small").mkdir()
     assert not pretrained.is_shipped(Path("small"))
     with pytest.raises(UserError, match=r"^small: no config.json in it"):
-        Writer.load("small")
+        Generator.load("small")
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_what_is_no_python(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"anyorder/views/page.html", "anyorder/views/report.html", "anyorder/py.typed"} <= names
+    assert {"anyorder/viz/page.html", "anyorder/evaluation/report.html", "anyorder/py.typed"} <= names
     modules = {
         f"anyorder/{path.relative_to(ROOT / 'src/anyorder')}"
         for path in (ROOT / "src/anyorder").rglob("*.py")

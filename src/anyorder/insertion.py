@@ -1,4 +1,4 @@
-"""The algebra of insertion: relations, places, slots and gaps.
+"""The algebra of insertion: relations, places, positions and gaps.
 
 A canvas of n written tokens, both boundaries counted, is described in two equivalent ways:
 
@@ -6,10 +6,10 @@ A canvas of n written tokens, both boundaries counted, is described in two equiv
 - places (n): where each token stands in the partial sentence, counted from 0 (`<s>`).
 
 Tokens are numbered by the step that wrote them: 0 is `<s>`, 1 is `</s>`. Relations of two written tokens
-never change; places do, with every insertion. The places of the finished sentence are the slots.
+never change; places do, with every insertion. The places of the finished sentence are the positions.
 
 A gap is named by the place at its left: gap g lies between the places g and g + 1, so n tokens have
-n - 1 gaps and a token that goes into gap g stands at place g + 1. Its other two names are its anchors:
+n - 1 gaps and a token that goes into gap g stands at place g + 1. Its other two names are its neighbours:
 right of its left neighbour, left of its right neighbour.
 
 Learning and decoding keep places, which are smaller, and take relations from them. The paper's own way, a
@@ -26,17 +26,18 @@ from torch import Tensor
 # B batch, T tokens of a target, n tokens on the canvas, N = T + 2 tokens on the finished canvas
 
 LEFT, RIGHT = -1, 1
+NEG_INF = float("-inf")  # log p of what can't be
 
 
-def relations(places: Tensor) -> Tensor:
+def relations(indices: Tensor) -> Tensor:
     """Sign of place differences: -1 left of, 0 itself, +1 right of (Eq. 3).
 
-    places: (..., n), or slots; returns (..., n, n), int8.
+    places: (..., n), or positions; returns (..., n, n), int8.
     """
-    return torch.sign(places[..., :, None] - places[..., None, :]).to(torch.int8)
+    return torch.sign(indices[..., :, None] - indices[..., None, :]).to(torch.int8)
 
 
-def places_of(relations: Tensor) -> Tensor:
+def indices_of(relations: Tensor) -> Tensor:
     """Where each token stands: the number of tokens that it is right of (Eq. 4).
 
     relations: (..., n, n); returns (..., n), counted from 0.
@@ -44,13 +45,13 @@ def places_of(relations: Tensor) -> Tensor:
     return relations.clamp(min=0).sum(dim=-1, dtype=torch.long)
 
 
-def relation_row(relations: Tensor, *, anchor: Tensor, side: Tensor) -> Tensor:
+def relation_row(relations: Tensor, *, neighbour: Tensor, side: Tensor) -> Tensor:
     """How a new token relates to the written ones when it is put beside one of them (Eq. 6).
 
-    relations: (B, n, n); anchor: (B,), a token; side: (B,), LEFT or RIGHT of it; returns (B, n).
+    relations: (B, n, n); neighbour: (B,), a token; side: (B,), LEFT or RIGHT of it; returns (B, n).
     """
-    row = relations[torch.arange(len(anchor), device=anchor.device), anchor]  # (B, n), a copy
-    return row.scatter_(1, anchor[:, None], side[:, None].to(row.dtype))
+    row = relations[torch.arange(len(neighbour), device=neighbour.device), neighbour]  # (B, n), a copy
+    return row.scatter_(1, neighbour[:, None], side[:, None].to(row.dtype))
 
 
 def extend(relations: Tensor, row: Tensor) -> Tensor:
@@ -66,39 +67,39 @@ def extend(relations: Tensor, row: Tensor) -> Tensor:
     return torch.cat([above, below], dim=1)
 
 
-def insert(places: Tensor, gap: Tensor) -> Tensor:
+def insert(indices: Tensor, gap: Tensor) -> Tensor:
     """The places after one token went into a gap: those behind it move on by one.
 
     places: (B, n); gap: (B,); returns (B, n + 1).
     """
-    place = gap[:, None] + 1
-    return torch.cat([places + (places >= place), place], dim=1)
+    index = gap[:, None] + 1
+    return torch.cat([indices + (indices >= index), index], dim=1)
 
 
-def canvas(places: Tensor) -> Tensor:
+def reading_order(indices: Tensor) -> Tensor:
     """Which token stands at each place: the inverse permutation of the places.
 
     places: (..., n); returns (..., n).
     """
-    tokens = torch.arange(places.shape[-1], device=places.device).expand_as(places)
-    return torch.empty_like(places).scatter_(-1, places, tokens)
+    tokens = torch.arange(indices.shape[-1], device=indices.device).expand_as(indices)
+    return torch.empty_like(indices).scatter_(-1, indices, tokens)
 
 
-def gap_beside(places: Tensor, *, anchor: Tensor, side: Tensor) -> Tensor:
+def gap_beside(indices: Tensor, *, neighbour: Tensor, side: Tensor) -> Tensor:
     """The gap that lies at one side of a token.
 
-    places: (B, n); anchor: (B,); side: (B,), LEFT or RIGHT; returns (B,).
+    places: (B, n); neighbour: (B,); side: (B,), LEFT or RIGHT; returns (B,).
     """
-    place = places.gather(1, anchor[:, None]).squeeze(1)
-    return place - (side == LEFT).to(place.dtype)
+    index = indices.gather(1, neighbour[:, None]).squeeze(1)
+    return index - (side == LEFT).to(index.dtype)
 
 
-def anchors(places: Tensor) -> tuple[Tensor, Tensor]:
+def gap_neighbours(indices: Tensor) -> tuple[Tensor, Tensor]:
     """Every gap's left and right neighbour.
 
     places: (..., n); returns two (..., n - 1), tokens.
     """
-    tokens = canvas(places)
+    tokens = reading_order(indices)
     return tokens[..., :-1], tokens[..., 1:]
 
 
@@ -120,7 +121,7 @@ class Supervision:
     token t + 1, so state 0 (`<s>`) predicts nothing.
     """
 
-    slots: Tensor  # (B, N), of every written token, boundaries included
+    positions: Tensor  # (B, N), of every written token, boundaries included
     gap: Tensor  # (B, T), the gap that each token goes into, when it does
     left: Tensor  # (B, T), the gap's left neighbour: its right key names the gap
     right: Tensor  # (B, T), the gap's right neighbour: its left key names the gap
@@ -130,25 +131,25 @@ class Supervision:
 def supervise(order: Tensor, lengths: Tensor) -> Supervision:
     """The gaps and neighbours that lead to a sentence when it is written in the given order.
 
-    order: (B, T), the slot that each step fills, counted from 1; padding is ignored. lengths: (B,).
+    order: (B, T), the position that each step fills, counted from 1; padding is ignored. lengths: (B,).
     """
     longest = order.shape[1]
     steps = torch.arange(longest, device=order.device)
     mask = steps < lengths[:, None]  # (B, T)
     # Padding stands behind `</s>`, where it is between no two real tokens.
-    slots = torch.where(mask, order, lengths[:, None] + 2 + steps)
+    positions = torch.where(mask, order, lengths[:, None] + 2 + steps)
     boundaries = torch.stack([torch.zeros_like(lengths), lengths + 1], dim=1)
-    slots = torch.cat([boundaries, slots], dim=1)  # (B, N)
+    positions = torch.cat([boundaries, positions], dim=1)  # (B, N)
 
-    # A token's neighbours are the nearest slots on both sides among those written before it.
-    new, old = slots[:, 2:, None], slots[:, None, :]  # (B, T, 1), (B, 1, N)
+    # A token's neighbours are the nearest positions on both sides among those written before it.
+    new, old = positions[:, 2:, None], positions[:, None, :]  # (B, T, 1), (B, 1, N)
     written = torch.ones(longest, longest + 2, dtype=torch.bool, device=order.device).tril(diagonal=1)
     before, behind = (old < new) & written, (old > new) & written  # (B, T, N)
-    beyond = slots.amax(dim=1)[:, None, None] + 1
+    beyond = positions.amax(dim=1)[:, None, None] + 1
     left = torch.where(before, old, -1).argmax(dim=2)
     right = torch.where(behind, old, beyond).argmin(dim=2)
     return Supervision(
-        slots=slots,
+        positions=positions,
         gap=(before.sum(dim=2) - 1).where(mask, 0),
         left=left.where(mask, 0),  # for padding, the gap of an empty canvas, which is always legal
         right=right.where(mask, 1),

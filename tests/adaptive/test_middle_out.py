@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from corpora import learn, write_lines
 
-from anyorder.inference.generator import Writer
+from anyorder.inference.generator import Generator
 
 MODULUS = 5
 PAIRS = {"train": 5000, "dev": 300}
@@ -99,10 +99,10 @@ def target_line(numbers: Sequence[int]) -> str:
     return " ".join(f"{name}={number}" for name, number in zip(names, answer(numbers), strict=True))
 
 
-def is_middle_out(slots: Sequence[int]) -> bool:
+def is_middle_out(positions: Sequence[int]) -> bool:
     """Whether the middle of five was written first, and each other token after its inner neighbour."""
-    left, right = ([slot for slot in slots if slot in side] for side in ((1, 2), (4, 5)))
-    return len(slots) == 5 and slots[0] == 3 and left == [2, 1] and right == [4, 5]
+    left, right = ([position for position in positions if position in side] for side in ((1, 2), (4, 5)))
+    return len(positions) == 5 and positions[0] == 3 and left == [2, 1] and right == [4, 5]
 
 
 @dataclass(frozen=True)
@@ -131,9 +131,9 @@ class Task:
         """Of a model trained with some keys changed."""
         run = self.folder / "runs" / name
         learn(self.recipe, run, *overrides)
-        outputs = [best for best, *_ in Writer.load(run).generate(self._dev("source"))]
+        outputs = [best for best, *_ in Generator.load(run).generate(self._dev("source"))]
         right = [output.text == text for output, text in zip(outputs, self._dev("target"), strict=True)]
-        middle_out = [is_middle_out(output.slots) for output in outputs]
+        middle_out = [is_middle_out(output.positions) for output in outputs]
         result = Result(exact=sum(right) / len(right), middle_out=sum(middle_out) / len(middle_out))
         print(f"\n{name}: {result.exact:.1%} exact, {result.middle_out:.1%} from the middle outwards", end="")
         return result

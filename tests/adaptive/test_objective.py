@@ -29,14 +29,14 @@ from anyorder.adaptive.beam import Orders
 from anyorder.adaptive.objective import annealed, learn_from, order_weights
 from anyorder.adaptive.schedule import summarise
 from anyorder.adaptive.search import search_batch, searching
-from anyorder.adaptive.store import KeptOrders, SearchStopped, kept_folder, search_all
+from anyorder.adaptive.store import OrderStore, SearchStopped, kept_folder, search_all
 from anyorder.config.order import Search
 from anyorder.config.recipe import Recipe
 from anyorder.data.batches import collate
 from anyorder.data.dataset import prepare
-from anyorder.decoding.beam import DEAD
 from anyorder.errors import UserError
 from anyorder.inference.model_folder import load_trained
+from anyorder.insertion import NEG_INF
 from anyorder.models.loss import batch_loss, score_steps
 from anyorder.system.distributed import Processes
 from anyorder.training.checkpoint import checkpoints
@@ -52,7 +52,7 @@ ADAPTIVE = [
 
 
 def test_weights_by_hand() -> None:
-    log_probs = torch.tensor([[-1.0, -2.0, DEAD], [-3.0, DEAD, DEAD]])
+    log_probs = torch.tensor([[-1.0, -2.0, NEG_INF], [-3.0, NEG_INF, NEG_INF]])
     posterior = torch.tensor([[1 / (1 + np.exp(-1)), 1 / (1 + np.exp(1)), 0.0], [1.0, 0.0, 0.0]])
     sharper = torch.tensor([[1 / (1 + np.exp(-4)), 1 / (1 + np.exp(4)), 0.0], [1.0, 0.0, 0.0]])
     expected = {
@@ -75,7 +75,7 @@ def test_all_orders_of_a_batch_are_learned_by_weight() -> None:
     weights = order_weights(orders.log_probs, settings).double()
     expected = 0.0
     for number in range(3):
-        one = batch.reordered(orders.slots[:, number : number + 1], torch.ones(3, 1))
+        one = batch.reordered(orders.positions[:, number : number + 1], torch.ones(3, 1))
         with torch.no_grad():
             scores = score_steps(model, model.encode(one.source, one.source_mask), one)
         losses = -(scores.word.sum(dim=1) + scores.gap.sum(dim=1))
@@ -95,8 +95,8 @@ def test_orders_of_a_target_count_as_one() -> None:
 
 def test_one_order_is_drawn_by_weight() -> None:
     batch = collate(random_examples(lengths=[3], seed=1))
-    slots = torch.tensor([[[1, 2, 3], [3, 2, 1]]])
-    orders = Orders(slots=slots, log_probs=torch.tensor([[0.25, 0.75]]).log())
+    positions = torch.tensor([[[1, 2, 3], [3, 2, 1]]])
+    orders = Orders(positions=positions, log_probs=torch.tensor([[0.25, 0.75]]).log())
     chance = torch.Generator().manual_seed(1)
     settings = Search(beam=2, weights="posterior")
     drawn = [learn_from(batch, orders, settings, generator=chance).order[0, 0].item() for _ in range(400)]
@@ -107,9 +107,9 @@ def test_targets_too_long_to_search_keep_their_order() -> None:
     model = tiny_model()
     batch = collate(random_examples(lengths=[6, 3], seed=4))
     orders = search_batch(model, batch, Search(beam=4, max_length=5))
-    assert orders.slots[0, 0].tolist() == batch.order[0].tolist()
+    assert orders.positions[0, 0].tolist() == batch.order[0].tolist()
     assert order_weights(orders.log_probs, Search())[0].tolist() == [1.0, 0.0, 0.0, 0.0]
-    assert sum(orders.log_probs[1] > DEAD) == 4
+    assert sum(orders.log_probs[1] > NEG_INF) == 4
 
 
 def test_the_search_has_its_own_dropout_and_leaves_the_model_as_it_was() -> None:
@@ -138,8 +138,8 @@ def test_kept_orders_are_those_found(tmp_path: Path) -> None:
     found, expected = kept.of(pairs, device=here.device), search_batch(model, batch, recipe.search)
     torch.testing.assert_close(found.log_probs, expected.log_probs)
     for row, length in enumerate(batch.lengths.tolist()):
-        alive = expected.log_probs[row] > DEAD
-        assert torch.equal(found.slots[row, alive, :length], expected.slots[row, alive, :length])
+        alive = expected.log_probs[row] > NEG_INF
+        assert torch.equal(found.positions[row, alive, :length], expected.positions[row, alive, :length])
     again = search_all(tiny_model(words=40, seed=1, dtype=torch.float32), data, recipe, here, step=7)
     assert np.array_equal(again.log_probs, kept.log_probs)
 
@@ -193,21 +193,21 @@ def test_a_search_is_summarised_by_what_it_kept(tmp_path: Path) -> None:
     data = prepare(recipe).train
     lengths = data.corpus.target.lengths()
     tokens, pairs = int(lengths.sum()), len(data)
-    assert data.slots is not None
-    kept = KeptOrders(
+    assert data.positions is not None
+    kept = OrderStore(
         values=np.zeros(2 * tokens, dtype=np.int16),
         log_probs=np.tile(np.array([-1.0, -3.0], dtype=np.float32), (pairs, 1)),
         offsets=data.corpus.target.offsets,
     )
-    slots = torch.zeros(pairs, 2, int(lengths.max()), dtype=torch.int64)
+    positions = torch.zeros(pairs, 2, int(lengths.max()), dtype=torch.int64)
     for pair, length in enumerate(lengths):
         forward = torch.arange(1, length + 1)
         both = [forward, forward.flip(0)] if pair % 3 else [forward.flip(0), forward]
-        slots[pair, :, :length] = torch.stack(both)
+        positions[pair, :, :length] = torch.stack(both)
     several = lengths > 1
     of_two = np.flatnonzero(several)[0]
-    kept.put(np.arange(pairs), Orders(slots, torch.from_numpy(kept.log_probs)))
-    kept.log_probs[of_two] = [-1.0, DEAD]
+    kept.put(np.arange(pairs), Orders(positions, torch.from_numpy(kept.log_probs)))
+    kept.log_probs[of_two] = [-1.0, NEG_INF]
 
     summary = summarise(kept, data, recipe.search)
     assert summary.targets == several.sum()
@@ -217,7 +217,7 @@ def test_a_search_is_summarised_by_what_it_kept(tmp_path: Path) -> None:
     certain = summarise(kept, data, recipe.search.model_copy(update={"weights": "best"}))
     assert certain.others == 0
     assert summarise(kept, data, recipe.search.model_copy(update={"max_length": 1})).targets == 0
-    assert summarise(kept, replace(data, slots=None), recipe.search).in_bootstrap_order is None
+    assert summarise(kept, replace(data, positions=None), recipe.search).in_bootstrap_order is None
 
 
 def test_who_finds_only_the_bootstrap_order_learns_what_that_order_teaches(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_stopped_search_goes_on_where_it_was(tmp_path: Path) -> None:
     whole = recipe.model_copy(update={"run": tmp_path / "whole"})
     data, here = prepare(recipe).train, Processes(rank=0, count=1, device=torch.device("cpu"))
 
-    def found(recipe: Recipe, *, seed: int = 0, **how: Any) -> KeptOrders:  # noqa: ANN401
+    def found(recipe: Recipe, *, seed: int = 0, **how: Any) -> OrderStore:  # noqa: ANN401
         return search_all(
             tiny_model(words=40, seed=seed, dtype=torch.float32), data, recipe, here, step=7, **how
         )
@@ -331,8 +331,10 @@ def test_orders_searched_apart_are_learned_from(capsys: pytest.CaptureFixture[st
         assert record["tokens"] == target.split()
         log_probs = [order["log_prob"] for order in record["orders"]]
         assert log_probs == sorted(log_probs, reverse=True)
-        assert all(sorted(o["slots"]) == list(range(1, len(record["tokens"]) + 1)) for o in record["orders"])
-        assert len({tuple(order["slots"]) for order in record["orders"]}) == min(
+        assert all(
+            sorted(o["positions"]) == list(range(1, len(record["tokens"]) + 1)) for o in record["orders"]
+        )
+        assert len({tuple(order["positions"]) for order in record["orders"]}) == min(
             3, math.factorial(len(record["tokens"]))
         )
     learn(learned().recipe, run, *options, resume=True)
@@ -441,8 +443,8 @@ def test_an_order_that_is_known_is_never_lost() -> None:
             assert (orders.log_probs[:, 0] >= known - 1e-4).all()  # single precision
             assert torch.equal(orders.log_probs, orders.log_probs.sort(dim=1, descending=True).values)
             for row, length in enumerate(lengths):
-                alive = orders.log_probs[row] > DEAD
-                found = {tuple(slots) for slots in orders.slots[row, alive, :length].tolist()}
+                alive = orders.log_probs[row] > NEG_INF
+                found = {tuple(positions) for positions in orders.positions[row, alive, :length].tolist()}
                 assert len(found) == alive.sum() == min(beam, math.factorial(length))
 
 
@@ -458,8 +460,8 @@ def test_looking_ahead_finds_the_order_that_a_model_was_taught(tmp_path: Path) -
     right_to_left = (batch.lengths[:, None] + 1 - batch.order).where(batch.order > 0, 0)
 
     def share_taught(search: Search) -> float:
-        slots = search_batch(trained.model, batch, search).slots[:, 0]
-        return float((slots == right_to_left).all(dim=1).float().mean())
+        positions = search_batch(trained.model, batch, search).positions[:, 0]
+        return float((positions == right_to_left).all(dim=1).float().mean())
 
     assert share_taught(Search(beam=2)) > share_taught(Search(beam=2, look_ahead=False)) + 0.2
 

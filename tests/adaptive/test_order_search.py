@@ -13,7 +13,7 @@ from conftest import FIRST_WORD, NextStep, next_step, random_examples, tiny_mode
 
 from anyorder.adaptive.beam import Orders, search_orders
 from anyorder.data.batches import Example, collate
-from anyorder.decoding.beam import DEAD
+from anyorder.insertion import NEG_INF
 from anyorder.models.indigo import Indigo
 from anyorder.models.loss import score_steps
 
@@ -54,11 +54,11 @@ def log_probs(model: Indigo, example: Example, orders: list[tuple[int, ...]]) ->
 
 def found(orders: Orders, sentence: int, length: int) -> list[tuple[tuple[int, ...], float]]:
     return [
-        (tuple(slots[:length]), log_prob)
-        for slots, log_prob in zip(
-            orders.slots[sentence].tolist(), orders.log_probs[sentence].tolist(), strict=True
+        (tuple(positions[:length]), log_prob)
+        for positions, log_prob in zip(
+            orders.positions[sentence].tolist(), orders.log_probs[sentence].tolist(), strict=True
         )
-        if log_prob > DEAD
+        if log_prob > NEG_INF
     ]
 
 
@@ -71,9 +71,9 @@ def test_a_search_of_full_width_finds_all_orders_best_first(first: str, length: 
     expected = dict(zip(everything, log_probs(model, example, everything), strict=True))
     orders = found(searched(model, [example], width=math.factorial(length) + 3), 0, length)
     assert len(orders) == math.factorial(length)
-    assert {slots for slots, _ in orders} == set(everything)
-    for slots, log_prob in orders:
-        assert log_prob == pytest.approx(expected[slots], abs=1e-9)
+    assert {positions for positions, _ in orders} == set(everything)
+    for positions, log_prob in orders:
+        assert log_prob == pytest.approx(expected[positions], abs=1e-9)
     assert [log_prob for _, log_prob in orders] == sorted((one for _, one in orders), reverse=True)
 
 
@@ -100,30 +100,31 @@ def test_a_search_of_width_one_is_greedy(first: str, known: list[float], seed: i
     example = replace(example, target=target)
     batch = collate([replace(example, order=np.arange(1, 6, dtype=np.int32))])
     memory = model.encode(batch.source, batch.source_mask)
-    slots: list[int] = []
+    positions: list[int] = []
     steps: tuple[tuple[int, int], ...] = ()
     total = 0.0
-    while len(slots) < 5:
+    while len(positions) < 5:
         following = next_step(model, memory, steps)
         best = max(
-            (slot for slot in range(1, 6) if slot not in slots),
-            key=lambda slot: (
-                candidate_score(following, int(target[slot - 1]), gap_of(slot, slots)) - known[slot - 1]
+            (position for position in range(1, 6) if position not in positions),
+            key=lambda position: (
+                candidate_score(following, int(target[position - 1]), gap_of(position, positions))
+                - known[position - 1]
             ),
         )
-        total += candidate_score(following, int(target[best - 1]), gap_of(best, slots))
-        steps = (*steps, (int(target[best - 1]), gap_of(best, slots)))
-        slots.append(best)
+        total += candidate_score(following, int(target[best - 1]), gap_of(best, positions))
+        steps = (*steps, (int(target[best - 1]), gap_of(best, positions)))
+        positions.append(best)
     total += next_step(model, memory, steps).end
     ((greedy, log_prob),) = found(
         searched(model, [example], width=1, known=[known] if any(known) else None), 0, 5
     )
-    assert list(greedy) == slots
+    assert list(greedy) == positions
     assert log_prob == pytest.approx(total, abs=1e-9)
 
 
-def gap_of(slot: int, written: list[int]) -> int:
-    return sum(other < slot for other in written)
+def gap_of(position: int, written: list[int]) -> int:
+    return sum(other < position for other in written)
 
 
 def candidate_score(following: NextStep, word: int, gap: int) -> float:
@@ -137,8 +138,8 @@ def test_log_probs_are_those_of_scoring_the_same_orders(first: str) -> None:
     orders = searched(model, examples, width=4)
     for number, example in enumerate(examples):
         best = found(orders, number, len(example.target))
-        assert len({slots for slots, _ in best}) == 4
-        scored = log_probs(model, example, [slots for slots, _ in best])
+        assert len({positions for positions, _ in best}) == 4
+        scored = log_probs(model, example, [positions for positions, _ in best])
         assert [log_prob for _, log_prob in best] == pytest.approx(scored, abs=1e-9)
 
 
@@ -156,7 +157,7 @@ def test_a_batch_is_its_targets_one_by_one(first: str) -> None:
         length = len(example.target)
         alone = found(searched(model, [example], width=3), 0, length)
         in_company = found(together, number, length)
-        assert [slots for slots, _ in in_company] == [slots for slots, _ in alone]
+        assert [positions for positions, _ in in_company] == [positions for positions, _ in alone]
         assert [one for _, one in in_company] == pytest.approx([one for _, one in alone], abs=1e-9)
 
 
@@ -165,6 +166,6 @@ def test_noise_explores_other_orders_but_returns_their_own_log_p() -> None:
     (example,) = random_examples(lengths=[6], words=6, seed=1)
     plain = found(searched(model, [example], width=2), 0, 6)
     noisy = found(searched(model, [example], width=2, noise=5.0), 0, 6)
-    assert {slots for slots, _ in noisy} != {slots for slots, _ in plain}
-    scored = log_probs(model, example, [slots for slots, _ in noisy])
+    assert {positions for positions, _ in noisy} != {positions for positions, _ in plain}
+    scored = log_probs(model, example, [positions for positions, _ in noisy])
     assert [log_prob for _, log_prob in noisy] == pytest.approx(scored, abs=1e-9)

@@ -161,8 +161,8 @@ def test_updates_are_compared_in_the_precisions_that_a_processor_has(
             # Not really in bf16, which kills the process on some machines.
             super().__init__(model, settings.model_copy(update={"precision": "fp32"}), processes)
 
-    monkeypatch.setattr("anyorder.bench.training.Optimiser", Noted)
-    monkeypatch.setattr("anyorder.bench.training.multiplies_in_bf16", lambda: able)
+    monkeypatch.setattr("anyorder.bench.train.Optimiser", Noted)
+    monkeypatch.setattr("anyorder.bench.train.multiplies_in_bf16", lambda: able)
     rows = bench_training(SMALL, sentences=2, peers=False, repeats=1)
     timed = [row for row in rows if row.unit == "ms a token"]
     assert timed[0].ratio == 1.0

@@ -148,7 +148,7 @@ def test_ctrl_c_is_answered_while_the_commands_are_imported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "slots", "written"),
+    ("name", "positions", "written"),
     [
         ("l2r", [1, 2, 3, 4, 5, 6, 7], "abcdefg"),
         ("r2l", [7, 6, 5, 4, 3, 2, 1], "gfedcba"),
@@ -156,22 +156,22 @@ def test_ctrl_c_is_answered_while_the_commands_are_imported() -> None:
         ("blt", [4, 2, 6, 1, 3, 5, 7], "dbfaceg"),
     ],
 )
-def test_an_order_as_json(capsys: Capture, name: str, slots: list[int], written: str) -> None:
+def test_an_order_as_json(capsys: Capture, name: str, positions: list[int], written: str) -> None:
     (row,) = json_lines(call_here(capsys, "order", name, "a b c d e f g", "--json"))
-    assert row == {"order": name, "slots": slots, "words": list(written)}
+    assert row == {"order": name, "positions": positions, "words": list(written)}
     assert json_lines(call_here(capsys, "order", name, *"abcdefg", "--json")) == [row]  # words apart
 
 
 def test_common_and_rare_words_are_counted_in_a_corpus(capsys: Capture, tmp_path: Path) -> None:
     corpus = write_lines(tmp_path / "corpus", ["the cat", "the the dog", "a"])  # `the` is half of all words
-    for name, slots in {"cf": [2, 4, 1, 3], "rf": [1, 3, 2, 4]}.items():
+    for name, positions in {"cf": [2, 4, 1, 3], "rf": [1, 3, 2, 4]}.items():
         (row,) = json_lines(call_here(capsys, "order", name, "cat the dog the", "--corpus", corpus, "--json"))
-        assert row["slots"] == slots
+        assert row["positions"] == positions
 
 
 def test_a_random_order_depends_on_the_seed_alone(capsys: Capture) -> None:
     drawn = [
-        json_lines(call_here(capsys, "order", "rnd", *range(20), "--seed", seed, "--json"))[0]["slots"]
+        json_lines(call_here(capsys, "order", "rnd", *range(20), "--seed", seed, "--json"))[0]["positions"]
         for seed in (1, 1, 2)
     ]
     assert drawn[0] == drawn[1] != drawn[2]
@@ -184,7 +184,7 @@ def test_an_order_of_ones_own(capsys: Capture, tmp_path: Path, monkeypatch: pyte
     )
     monkeypatch.chdir(tmp_path)
     (row,) = json_lines(call_here(capsys, "order", "own_orders_of_test_cli:last_first", "a b c", "--json"))
-    assert row["slots"] == [3, 1, 2]
+    assert row["positions"] == [3, 1, 2]
 
 
 def test_an_order_is_drawn_step_by_step(capsys: Capture) -> None:
@@ -239,7 +239,7 @@ def test_a_full_disk_behind_stdout_is_one_line() -> None:
 
 def test_orders_of_the_lines_of_stdin() -> None:
     rows = json_lines(call("order", "r2l", "--json", given="a ä\n\nc d e\n".encode()))
-    assert [row["slots"] for row in rows] == [[2, 1], [], [3, 2, 1]]
+    assert [row["positions"] for row in rows] == [[2, 1], [], [3, 2, 1]]
     assert rows[0]["words"] == ["ä", "a"]
     assert_one_line_refusal(call("order", "r2l", given=b"a\n\xff\n"), "stdin:2: not valid UTF-8")
 
@@ -262,9 +262,9 @@ def write_trees(path: Path, sentences: list[str]) -> Path:
 def test_orders_from_a_file(capsys: Capture, tmp_path: Path) -> None:
     permutations = write_lines(tmp_path / "permutations", ["2 3 1"])
     trees = write_trees(tmp_path / "trees.conllu", ["a b c"])
-    for name, path, slots in (("file", permutations, [2, 3, 1]), ("syn", trees, [3, 1, 2])):
+    for name, path, positions in (("file", permutations, [2, 3, 1]), ("syn", trees, [3, 1, 2])):
         (row,) = json_lines(call_here(capsys, "order", name, "a b c", "--order-file", path, "--json"))
-        assert row["slots"] == slots
+        assert row["positions"] == positions
 
 
 def test_an_order_becomes_a_moving_picture(capsys: Capture, tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_an_order_becomes_a_moving_picture(capsys: Capture, tmp_path: Path) -> N
         (["blt", "a b", "--order-file", "f"], "--order-file f: is for the orders syn and file, not for blt"),
         (["nowhere.at.all:f", "a b"], "order.name = 'nowhere.at.all:f': no module 'nowhere'"),
         (["json:nothing", "a b"], "json has no function 'nothing'"),
-        (["json:dumps", "a b"], "must be a list of whole numbers, the slots counted from 1"),
+        (["json:dumps", "a b"], "must be a list of whole numbers, the positions counted from 1"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

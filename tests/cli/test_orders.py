@@ -28,13 +28,13 @@ def orders(capsys: Capture, *arguments: object) -> dict[str, Any]:
     return told
 
 
-def ordered(tokens: list[str], slots: list[int]) -> OrderedSentence:
+def ordered(tokens: list[str], positions: list[int]) -> OrderedSentence:
     return OrderedSentence(
         line=1,
         tokens=tuple(tokens),
         words=tuple(tokens),
         pieces=(1,) * len(tokens),
-        slots=tuple(slots),
+        positions=tuple(positions),
         log_prob=-1.0,
     )
 
@@ -50,7 +50,7 @@ def test_json_tells_all(capsys: Capture) -> None:
     targets = (learned().folder / "dev.target").read_text().splitlines()
     assert [" ".join(one["tokens"]) for one in told["sentences"]] == targets
     found = order_statistics(
-        [one["slots"] for one in told["sentences"]], [one["tokens"] for one in told["sentences"]]
+        [one["positions"] for one in told["sentences"]], [one["tokens"] for one in told["sentences"]]
     )
     assert found is not None
     assert told["found"]["figures"] == pytest.approx(vars(found.figures))
@@ -68,7 +68,7 @@ def test_lines_splits_and_other_files(capsys: Capture) -> None:
     assert of_files["sentences"] == of_split["sentences"]
     assert of_files["title"].startswith(f"{learned().run}, {folder / 'train.target'}: ")
     first = orders(capsys, *flags, "--lines", "5")["sentences"]
-    assert [one["slots"] for one in first] == [one["slots"] for one in of_split["sentences"][:5]]
+    assert [one["positions"] for one in first] == [one["positions"] for one in of_split["sentences"][:5]]
 
 
 def test_written_orders_are_those_of_the_outputs(capsys: Capture) -> None:
@@ -76,7 +76,9 @@ def test_written_orders_are_those_of_the_outputs(capsys: Capture) -> None:
     assert told["title"] == f"{learned().run}, dev: how it writes its own outputs"
     answer = call_here(capsys, "generate", learned().run, learned().folder / "dev.source", "--json")
     answers = [row["hypotheses"][0] for row in json_lines(answer)]
-    assert [one["slots"] for one in told["sentences"]] == [one["slots"] for one in answers if one["finished"]]
+    assert [one["positions"] for one in told["sentences"]] == [
+        one["positions"] for one in answers if one["finished"]
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +105,7 @@ def test_kept_orders_are_those_that_training_learns_from(
     ]
     for one, record in zip(told["sentences"], wanted, strict=True):
         best, *others = record["orders"]
-        assert (one["slots"], one["log_prob"]) == (best["slots"], best["log_prob"])
+        assert (one["positions"], one["log_prob"]) == (best["positions"], best["log_prob"])
         assert one["second_log_prob"] == (others[0]["log_prob"] if others else None)
     assert told["left_out"] == {"longer than search.max_length = 4 tokens": PAIRS["train"] - len(wanted)}
 
@@ -158,8 +160,8 @@ def test_text_shows_figures_baselines_and_examples(capsys: Capture) -> None:
     lines = shown.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("line 1, log p "))
     assert lines[start + 1].split() == first["tokens"]
-    written_at = {slot: str(step) for step, slot in enumerate(first["slots"], start=1)}
-    assert lines[start + 2].split() == [written_at[slot] for slot in sorted(written_at)]
+    written_at = {position: str(step) for step, position in enumerate(first["positions"], start=1)}
+    assert lines[start + 2].split() == [written_at[position] for position in sorted(written_at)]
 
 
 def test_gone_training_targets_are_told(capsys: Capture, tmp_path: Path) -> None:
@@ -182,9 +184,9 @@ def test_parts_of_speech_from_a_file(capsys: Capture, tmp_path: Path) -> None:
     told = orders(capsys, "--conllu", trees)
     groups = told["found"]["groups"]["part of speech"]
     steps = [
-        one["slots"].index(slot) / (len(one["slots"]) - 1)
+        one["positions"].index(position) / (len(one["positions"]) - 1)
         for one in told["sentences"]
-        for slot, token in enumerate(one["tokens"], start=1)
+        for position, token in enumerate(one["tokens"], start=1)
         if token in "ae"
     ]
     assert groups["VOWEL"]["tokens"] == len(steps)
@@ -256,11 +258,11 @@ def test_wide_characters_take_two_columns() -> None:
     words=st.lists(st.text("ab", min_size=1, max_size=9), min_size=1, max_size=30), width=st.integers(10, 40)
 )
 def test_long_sentences_wrap(words: list[str], width: int) -> None:
-    slots = list(range(len(words), 0, -1))
-    lines = numbered(ordered(words, slots), width=width).plain.splitlines()
+    positions = list(range(len(words), 0, -1))
+    lines = numbered(ordered(words, positions), width=width).plain.splitlines()
     assert all(len(line) <= width for line in lines)
     assert " ".join(lines[0::2]).split() == words
-    assert [int(step) for step in " ".join(lines[1::2]).split()] == slots
+    assert [int(step) for step in " ".join(lines[1::2]).split()] == positions
 
 
 # The picture
@@ -279,9 +281,9 @@ def test_the_picture_shows_the_heat_map_and_the_groups() -> None:
     told = [title.text for title in root.findall("{*}rect[@class='heat']/{*}title")]
     heat = compared().found.heat
     assert told == [
-        f"tenth {step} of the steps, tenth {slot} of the slots: {share:.1%}"
+        f"tenth {step} of the steps, tenth {position} of the positions: {share:.1%}"
         for step, row in enumerate(heat, start=1)
-        for slot, share in enumerate(row, start=1)
+        for position, share in enumerate(row, start=1)
     ]
     texts = [text.text for text in root.findall("{*}text")]
     assert "mean step by kind" in texts

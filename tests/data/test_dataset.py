@@ -33,7 +33,7 @@ def recipe_of(folder: Path, *, order: str) -> Recipe:
 
 
 def ordered(prepared: Prepared) -> dict[str, list[list[int]]]:
-    """Slots of each target of both splits."""
+    """Positions of each target of both splits."""
     datasets = {"train": prepared.train, "dev": prepared.dev}
     return {
         split: [dataset.example(index, seed=1, epoch=1).order.tolist() for index in range(len(dataset))]
@@ -45,14 +45,14 @@ def ordered(prepared: Prepared) -> dict[str, list[list[int]]]:
 
 
 @pytest.mark.parametrize("order", ["l2r", "r2l", "odd", "blt", "cf", "rf"])
-def test_slots_are_those_of_the_tokenised_text(tmp_path: Path, order: str) -> None:
+def test_positions_are_those_of_the_tokenised_text(tmp_path: Path, order: str) -> None:
     recipe = recipe_of(tmp_path, order=order)
     prepared = prepare(recipe)
     orderer = prepare_order(recipe.order, split="train", common=prepared.common_words)
-    for split, slots in ordered(prepared).items():
+    for split, positions in ordered(prepared).items():
         encoded = prepared.tokenizer.encode_all(TARGETS[split], "target")
         lines = [Line(number=1, words=tokens.words, pieces=tokens.pieces) for tokens in encoded]
-        assert slots == list(orderer.slots(lines))
+        assert positions == list(orderer.positions(lines))
 
 
 def test_random_orders_differ_from_epoch_to_epoch(tmp_path: Path) -> None:

@@ -14,14 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyorder import config
-from anyorder.decoding.beam import DEAD, Beam, Hypothesis
+from anyorder.decoding.beam import Beam, TokenHypothesis
 from anyorder.decoding.beam_search import search_two_step
 from anyorder.decoding.canvas import CLOSED, Blank, Canvas, ForbiddenWord, Way
-from anyorder.decoding.constrained_scores import Restriction
-from anyorder.decoding.constraints import NOBODYS, OF_TEMPLATE, Constraints, find_room
+from anyorder.decoding.constrained_scores import ConstrainedStep
+from anyorder.decoding.constraint_state import NOBODYS, OF_TEMPLATE, ConstraintState, find_room
+from anyorder.decoding.constraints import Constraints
 from anyorder.decoding.loop import decode
-from anyorder.decoding.rules import Rules
-from anyorder.decoding.step_scorer import Moment, leading_of
+from anyorder.decoding.step_scorer import StepScorer, leading_of
+from anyorder.insertion import NEG_INF
 from anyorder.models.indigo import Indigo
 
 A, B, C = FIRST_WORD, FIRST_WORD + 1, FIRST_WORD + 2
@@ -43,12 +44,14 @@ def completed(
     most: int,
     ends_word: torch.Tensor = WORDS_END,
     line: int = 0,
-) -> list[Hypothesis]:
+) -> list[TokenHypothesis]:
     """Of one source, which the line's number decides."""
     source, mask = random_sources(lengths=[3], seed=line)
     limits = torch.tensor([most])
-    rules = Rules.of([canvas], ends_word=ends_word, limits=limits)
-    return decode(model, source, mask, settings=settings, limits=limits, lines=[line], rules=rules)[0]
+    constraints = Constraints.of([canvas], ends_word=ends_word, limits=limits)
+    return decode(
+        model, source, mask, settings=settings, limits=limits, lines=[line], constraints=constraints
+    )[0]
 
 
 # --- by brute force, for templates: a state is what stands in each blank ---
@@ -64,17 +67,17 @@ class Template:
     @property
     def canvas(self) -> Canvas:
         numbers = [CLOSED if blank is None else 0 for blank in self.blanks]
-        opened = [place for place, blank in enumerate(self.blanks) if blank is not None]
-        for number, place in enumerate(opened):
-            numbers[place] = number
+        opened = [index for index, blank in enumerate(self.blanks) if blank is not None]
+        for number, index in enumerate(opened):
+            numbers[index] = number
         blanks = tuple(blank for blank in self.blanks if blank is not None)
         return Canvas(
             blanks=blanks, before=numbers[0], template=tuple(zip(self.tokens, numbers[1:], strict=True))
         )
 
-    def gap(self, place: int, within: int, filled: tuple[tuple[int, ...], ...]) -> int:
+    def gap(self, index: int, within: int, filled: tuple[tuple[int, ...], ...]) -> int:
         """The number of a gap on the whole canvas, from where it is in its blank."""
-        return sum(len(fill) for fill in filled[:place]) + place + within
+        return sum(len(fill) for fill in filled[:index]) + index + within
 
 
 def words_of(fill: Sequence[int], ends_word: torch.Tensor) -> list[list[int]]:
@@ -88,13 +91,13 @@ def words_of(fill: Sequence[int], ends_word: torch.Tensor) -> list[list[int]]:
 
 
 def is_kept(template: Template, filled: tuple[tuple[int, ...], ...], ends_word: torch.Tensor) -> bool:
-    for place, (blank, fill) in enumerate(zip(template.blanks, filled, strict=True)):
+    for index, (blank, fill) in enumerate(zip(template.blanks, filled, strict=True)):
         if blank is None:
             continue
         words = len(words_of(fill, ends_word))
         if words < blank.least or (blank.most is not None and words > blank.most):
             return False
-        before_given = place < len(template.tokens)
+        before_given = index < len(template.tokens)
         if fill and before_given and not ends_word[fill[-1]]:
             return False
     return True
@@ -102,13 +105,13 @@ def is_kept(template: Template, filled: tuple[tuple[int, ...], ...], ends_word: 
 
 def insertions(template: Template, filled: tuple[tuple[int, ...], ...]) -> Iterator[tuple[int, int, tuple]]:
     """Every word and gap, and what stands in the blanks then."""
-    for place, blank in enumerate(template.blanks):
+    for index, blank in enumerate(template.blanks):
         if blank is None:
             continue
-        fill = filled[place]
+        fill = filled[index]
         for within, word in itertools.product(range(len(fill) + 1), (A, B, C)):
             grown = (*fill[:within], word, *fill[within:])
-            yield word, template.gap(place, within, filled), (*filled[:place], grown, *filled[place + 1 :])
+            yield word, template.gap(index, within, filled), (*filled[:index], grown, *filled[index + 1 :])
 
 
 class BruteForce:
@@ -195,8 +198,8 @@ class BruteForce:
     def _unfilled(self, filled: tuple) -> set[int]:
         """Gaps of blanks that have too few words."""
         return {
-            self.template.gap(place, within, filled)
-            for place, (blank, fill) in enumerate(zip(self.template.blanks, filled, strict=True))
+            self.template.gap(index, within, filled)
+            for index, (blank, fill) in enumerate(zip(self.template.blanks, filled, strict=True))
             if blank is not None and len(words_of(fill, self.ends_word)) < blank.least
             for within in range(len(fill) + 1)
         }
@@ -245,13 +248,13 @@ def test_a_full_beam_finds_all_completions_with_their_probabilities(
         assert found[steps] == pytest.approx(log_prob, abs=1e-9)
 
 
-def steps_of(hypothesis: Hypothesis) -> Steps:
+def steps_of(hypothesis: TokenHypothesis) -> Steps:
     """The word and the gap of each step, from where tokens stand in the end."""
     written: list[int] = []
     steps = []
-    for token, slot in zip(hypothesis.tokens, hypothesis.slots, strict=True):
-        steps.append((token, sum(other < slot for other in written)))
-        written.append(slot)
+    for token, position in zip(hypothesis.tokens, hypothesis.positions, strict=True):
+        steps.append((token, sum(other < position for other in written)))
+        written.append(position)
     return tuple(steps)
 
 
@@ -309,7 +312,7 @@ def test_completions_are_as_likely_as_one(first: str, canvas: Canvas, seed: int)
     found = completed(model, canvas, wide, most=most, ends_word=PIECES)
     total = sum(math.exp(one.log_prob) for one in found if len(one.tokens) < most)
     # At the longest length a hypothesis counts as cut, unless its end is among the best: count each once.
-    longest = {(one.tokens, one.slots): one for one in found if len(one.tokens) == most}
+    longest = {(one.tokens, one.positions): one for one in found if len(one.tokens) == most}
     for one in longest.values():
         end = 0.0
         if one.finished:
@@ -363,20 +366,22 @@ def test_every_search_keeps_to_every_canvas(search: str, first: str, canvas: Can
         assert_keeps(one, canvas)
 
 
-def assert_keeps(one: Hypothesis, canvas: Canvas) -> None:
+def assert_keeps(one: TokenHypothesis, canvas: Canvas) -> None:
     """By regular means: what stands between the given tokens, as lists."""
-    template_slots = one.slots[: len(canvas.template)]
+    template_positions = one.positions[: len(canvas.template)]
     assert one.tokens[: len(canvas.template)] == tuple(token for token, _ in canvas.template)
-    assert list(template_slots) == sorted(template_slots)
+    assert list(template_positions) == sorted(template_positions)
     assert one.owners[: len(canvas.template)] == (OF_TEMPLATE,) * len(canvas.template)
     for number, item in enumerate(canvas.items):
         steps = [step for step, owner in enumerate(one.owners) if owner == number]
         assert any(is_written(way, one, steps) for way in item)
-    given_slots = [slot for slot, owner in zip(one.slots, one.owners, strict=True) if owner != NOBODYS]
+    given_positions = [
+        position for position, owner in zip(one.positions, one.owners, strict=True) if owner != NOBODYS
+    ]
     # Blanks: what stands in each, between template tokens.
     sentence = one.sentence
-    given_set = set(given_slots)
-    borders = [0, *template_slots, len(sentence) + 1]
+    given_set = set(given_positions)
+    borders = [0, *template_positions, len(sentence) + 1]
     regions = [canvas.before, *(blank for _, blank in canvas.template)]
     words_by_blank = dict.fromkeys(range(len(canvas.blanks)), 0)
     for (left, right), blank in zip(itertools.pairwise(borders), regions, strict=True):
@@ -384,23 +389,23 @@ def assert_keeps(one: Hypothesis, canvas: Canvas) -> None:
         if blank == CLOSED:
             assert not inside
             continue
-        words = words_of([sentence[slot - 1] for slot in inside], PIECES)
+        words = words_of([sentence[position - 1] for position in inside], PIECES)
         words_by_blank[blank] += len(words)
-        for slot in inside:  # no piece is glued onto a given word
-            goes_on = not PIECES[sentence[slot - 1]]
-            if goes_on and slot not in given_set and slot < len(sentence):
-                assert slot + 1 not in given_set
+        for position in inside:  # no piece is glued onto a given word
+            goes_on = not PIECES[sentence[position - 1]]
+            if goes_on and position not in given_set and position < len(sentence):
+                assert position + 1 not in given_set
     for number, blank in enumerate(canvas.blanks):
         assert words_by_blank[number] >= blank.least
         assert blank.most is None or words_by_blank[number] <= blank.most
 
 
-def is_written(way: Way, one: Hypothesis, steps: Sequence[int]) -> bool:
+def is_written(way: Way, one: TokenHypothesis, steps: Sequence[int]) -> bool:
     """Whether these steps wrote an item in this way, whole where it is closed."""
-    slots = [one.slots[step] for step in steps]
+    positions = [one.positions[step] for step in steps]
     whole = all(
         after == before + 1 or (opens and after > before)
-        for before, after, opens in zip(slots, slots[1:], way.opens, strict=False)
+        for before, after, opens in zip(positions, positions[1:], way.opens, strict=False)
     )
     return tuple(one.tokens[step] for step in steps) == way.tokens and whole
 
@@ -414,11 +419,11 @@ def test_an_empty_canvas_changes_nothing(search: str, first: str) -> None:
     free = decode(model, source, mask, settings=SEARCHES[search], limits=limits)
     # Nor does it when others have something to keep to.
     for canvas in (Canvas(), TEMPLATES["both"].canvas):
-        rules = Rules.of([Canvas(), canvas, Canvas()], ends_word=PIECES, limits=limits)
-        found = decode(model, source, mask, settings=SEARCHES[search], limits=limits, rules=rules)
+        constraints = Constraints.of([Canvas(), canvas, Canvas()], ends_word=PIECES, limits=limits)
+        found = decode(model, source, mask, settings=SEARCHES[search], limits=limits, constraints=constraints)
         for line in (0, 2):
             for one, other in zip(found[line], free[line], strict=True):
-                assert (one.tokens, one.slots) == (other.tokens, other.slots)
+                assert (one.tokens, one.positions) == (other.tokens, other.positions)
                 assert one.log_prob == pytest.approx(other.log_prob, abs=1e-12)
 
 
@@ -519,47 +524,47 @@ def test_the_best_words_are_the_same_without_log_p_of_all_others(
 ) -> None:
     model = tiny_model(seed=seed)
     source, mask = random_sources(lengths=[3], seed=seed)
-    rules = Rules.of([canvas], ends_word=PIECES, limits=torch.tensor([canvas.least_tokens + 20]))
+    constraints = Constraints.of([canvas], ends_word=PIECES, limits=torch.tensor([canvas.least_tokens + 20]))
     beam = Beam.start(1, device=source.device)
-    constraints = Constraints.start(rules, beam)
-    writing = model.start(model.encode(source, mask))
+    constraint_state = ConstraintState.start(constraints, beam)
+    decoder_state = model.start(model.encode(source, mask))
     newest = beam.words
     for _ in range(length + 1):
-        restriction = Restriction(
-            constraints,
+        constrained = ConstrainedStep(
+            constraint_state,
             beam,
-            constraints.openings(beam),
+            constraint_state.allowed(beam),
             model.word_head.first,
             position_first=False,
             unknown=True,
             head_start=2.0,
         )
-        state = model.advance(writing, newest.flatten(0, 1), beam.places.flatten(0, 1))
-        moment = Moment(model, writing, state, beam, restriction=restriction)
-        (fast, ending), slow = moment.best_first(3), leading_of(moment.first_scores(), 3)
-        if moment.ending is not None:
+        state = model.advance(decoder_state, newest.flatten(0, 1), beam.indices.flatten(0, 1))
+        scorer = StepScorer(model, decoder_state, state, beam, constrained=constrained)
+        (fast, ending), slow = scorer.best_first(3), leading_of(scorer.first_scores(), 3)
+        if scorer.ending is not None:
             assert ending is not None
-            assert torch.equal(ending.wanted, moment.ending.wanted)
-            torch.testing.assert_close(ending.log_probs, moment.ending.log_probs)
-        possible = slow.log_probs > DEAD
-        assert torch.equal(fast.log_probs > DEAD, possible)
+            assert torch.equal(ending.wanted, scorer.ending.wanted)
+            torch.testing.assert_close(ending.log_probs, scorer.ending.log_probs)
+        possible = slow.log_probs > NEG_INF
+        assert torch.equal(fast.log_probs > NEG_INF, possible)
         torch.testing.assert_close(fast.log_probs[possible], slow.log_probs[possible])
         torch.testing.assert_close(fast.paid[possible], slow.paid[possible])
         assert torch.equal(fast.choices[possible], slow.choices[possible])
-        step = search_two_step(moment, 1)
-        if step.log_mass[0, 0] == DEAD:
+        step = search_two_step(scorer, 1)
+        if step.log_prob[0, 0] == NEG_INF:
             break
         word, gap = model.word_and_gap(step.first, step.second)
-        constraints = constraints.grow(restriction.openings, parent=step.parent, word=word, gap=gap)
+        constraint_state = constraint_state.grow(constrained.allowed, parent=step.parent, word=word, gap=gap)
         beam = beam.grow(
             parent=step.parent,
             word=word,
             gap=gap,
             word_score=step.first_score,
             gap_score=step.second_score,
-            log_mass=step.log_mass,
+            log_prob=step.log_prob,
         )
-        writing.follow(step.parent, torch.tensor([0]))
+        decoder_state.follow(step.parent, torch.tensor([0]))
         newest = beam.words[..., -1:]
 
 
@@ -599,9 +604,11 @@ def test_parts_of_a_phrase_follow_each_other_with_words_between_them() -> None:
             line=seed,
         )
         assert_keeps(one, canvas)
-        slots = [slot for slot, owner in zip(one.slots, one.owners, strict=True) if owner == 0]
-        assert slots == sorted(slots)
-        apart += slots != list(range(slots[0], slots[0] + 3))
+        positions = [
+            position for position, owner in zip(one.positions, one.owners, strict=True) if owner == 0
+        ]
+        assert positions == sorted(positions)
+        apart += positions != list(range(positions[0], positions[0] + 3))
     assert apart
 
 

@@ -26,7 +26,7 @@ from anyorder import config
 from anyorder.data.batches import Example, collate
 from anyorder.decoding import batching
 from anyorder.decoding.batching import DECODED_AT_ONCE, decode_all
-from anyorder.decoding.beam import Hypothesis
+from anyorder.decoding.beam import TokenHypothesis
 from anyorder.decoding.loop import decode, ranked
 from anyorder.decoding.sampling import draw, shortlisted
 from anyorder.models.encoder_decoder import Memory
@@ -51,7 +51,7 @@ class Case:
     mask: Tensor
     memory: Memory
 
-    def decode(self, *, limit: int, **settings: object) -> list[Hypothesis]:
+    def decode(self, *, limit: int, **settings: object) -> list[TokenHypothesis]:
         return decode(
             self.model,
             self.source,
@@ -107,7 +107,7 @@ def candidates(given: Case, one: Written) -> Iterable[Candidate]:
 
 
 Choice = tuple[list[Written], list[Written]]  # those that end, and those that go on
-Description = tuple[tuple[int, ...], tuple[int, ...], bool]  # tokens as written, their slots, finished
+Description = tuple[tuple[int, ...], tuple[int, ...], bool]  # tokens as written, their positions, finished
 
 
 def best(ways: Iterable[Candidate], width: int) -> list[Candidate]:
@@ -160,8 +160,8 @@ def search_slowly(
     return found
 
 
-def described(hypotheses: Iterable[Hypothesis]) -> list[Description]:
-    return [(one.tokens, one.slots, one.finished) for one in hypotheses]
+def described(hypotheses: Iterable[TokenHypothesis]) -> list[Description]:
+    return [(one.tokens, one.positions, one.finished) for one in hypotheses]
 
 
 def described_slowly(written: Iterable[Written]) -> list[Description]:
@@ -277,11 +277,11 @@ def test_a_wide_joint_search_finds_every_sentence(first: str, seed: int) -> None
     found = given.decode(limit=3, **EVERYTHING)
     best_there_is = max((one for one in everything if one.finished), key=lambda one: one.log_p)
     assert described(found)[0] == described_slowly([best_there_is])[0]
-    assert len({(one.tokens, one.slots) for one in found}) == len(found) == 1 + 2 + 8 + 48
+    assert len({(one.tokens, one.positions) for one in found}) == len(found) == 1 + 2 + 8 + 48
     assert all(one.finished for one in found)
     for one, description in zip(found, described(found), strict=True):
         assert one.log_prob == pytest.approx(by_description[description].log_p, abs=1e-4)
-        assert one.score == one.log_mass == pytest.approx(one.log_prob, abs=1e-5)
+        assert one.score == one.merged_log_prob == pytest.approx(one.log_prob, abs=1e-5)
     shorter = [one for one in found if len(one.tokens) < 3]
     cut = unfinished(given, length=3)
     total = sum(math.exp(one.log_prob) for one in shorter) + sum(math.exp(one.log_p) for one in cut)
@@ -292,7 +292,7 @@ def test_a_wide_joint_search_finds_every_sentence(first: str, seed: int) -> None
 @seeds
 def test_merging_adds_the_probabilities_of_all_orders(first: str, seed: int) -> None:
     given = case(first=first, seed=seed)
-    by_sentence: dict[tuple[int, ...], list[Hypothesis]] = {}
+    by_sentence: dict[tuple[int, ...], list[TokenHypothesis]] = {}
     for one in given.decode(limit=3, **EVERYTHING):
         by_sentence.setdefault(one.sentence, []).append(one)
     merged = given.decode(limit=3, **EVERYTHING, merge=True)
@@ -301,11 +301,11 @@ def test_merging_adds_the_probabilities_of_all_orders(first: str, seed: int) -> 
     for one in merged:
         orders = by_sentence[one.sentence]
         assert len(orders) == math.factorial(len(one.tokens))
-        assert math.exp(one.log_mass) == pytest.approx(
+        assert math.exp(one.merged_log_prob) == pytest.approx(
             sum(math.exp(each.log_prob) for each in orders), rel=1e-4
         )
         likeliest = max(orders, key=lambda each: each.log_prob)
-        assert (one.slots, one.log_prob) == (likeliest.slots, likeliest.log_prob)
+        assert (one.positions, one.log_prob) == (likeliest.positions, likeliest.log_prob)
 
 
 @firsts
@@ -315,13 +315,13 @@ def test_merging_under_way_leaves_one_hypothesis_a_sentence(first: str) -> None:
     merged = given.decode(limit=3, **EVERYTHING, merge_partial=True)
     sentences = [one.sentence for one in merged]
     assert len(sentences) == len(set(sentences)) == 1 + 2 + 4 + 8
-    assert all(one.log_mass >= one.log_prob - 1e-5 for one in merged)
-    assert any(one.log_mass > one.log_prob + 0.1 for one in merged)
-    assert sum(math.exp(one.log_mass) for one in merged if one.finished) <= 1 + 1e-5
-    exact = {one.sentence: one.log_mass for one in given.decode(limit=3, **EVERYTHING, merge=True)}
+    assert all(one.merged_log_prob >= one.log_prob - 1e-5 for one in merged)
+    assert any(one.merged_log_prob > one.log_prob + 0.1 for one in merged)
+    assert sum(math.exp(one.merged_log_prob) for one in merged if one.finished) <= 1 + 1e-5
+    exact = {one.sentence: one.merged_log_prob for one in given.decode(limit=3, **EVERYTHING, merge=True)}
     for one in merged:
         if len(one.tokens) <= 1:  # one order only: nothing was given up
-            assert one.log_mass == pytest.approx(exact[one.sentence], abs=1e-5)
+            assert one.merged_log_prob == pytest.approx(exact[one.sentence], abs=1e-5)
 
 
 # --- what is reported ---
@@ -340,7 +340,7 @@ def test_scores_are_those_of_the_loss(first: str, seed: int, search: str) -> Non
                 Example(
                     source=given.source[0, :-1].numpy(),
                     target=np.array(one.sentence, dtype=np.int32),
-                    order=np.array(one.slots, dtype=np.int32),
+                    order=np.array(one.positions, dtype=np.int32),
                 )
             ]
         )
@@ -351,18 +351,18 @@ def test_scores_are_those_of_the_loss(first: str, seed: int, search: str) -> Non
         words, gaps = (steps, with_end) if first == "position" else (with_end, steps)
         assert one.word_scores == pytest.approx(scores.word[0, :words].tolist(), abs=1e-4)
         assert one.gap_scores == pytest.approx(scores.gap[0, :gaps].tolist(), abs=1e-4)
-        assert one.log_mass == pytest.approx(one.log_prob, abs=1e-4)
+        assert one.merged_log_prob == pytest.approx(one.log_prob, abs=1e-4)
         assert one.score == pytest.approx(one.log_prob / max(1, with_end), abs=1e-4)
 
 
-def hypothesis(*, tokens: int, log_p: float, finished: bool = True) -> Hypothesis:
-    return Hypothesis(
+def hypothesis(*, tokens: int, log_p: float, finished: bool = True) -> TokenHypothesis:
+    return TokenHypothesis(
         tokens=tuple(range(tokens)),
-        slots=tuple(range(1, tokens + 1)),
+        positions=tuple(range(1, tokens + 1)),
         word_scores=(log_p,),
         gap_scores=(),
         finished=finished,
-        log_mass=log_p,
+        merged_log_prob=log_p,
         score=log_p,
         iterations=tokens,
     )
@@ -400,7 +400,7 @@ def test_what_was_cut_is_not_merged_with_what_ended() -> None:
     ended, cut = hypothesis(tokens=2, log_p=-1.0), hypothesis(tokens=2, log_p=-1.0, finished=False)
     merged = ranked([ended, cut, cut], config.Decode(beam=3, n_best=3, length_penalty=0, merge=True))
     assert [one.finished for one in merged] == [True, False]
-    assert merged[0].log_mass == -1.0
+    assert merged[0].merged_log_prob == -1.0
 
 
 # --- limits ---
@@ -558,12 +558,12 @@ def test_the_shortest_shortlist_leaves_the_best_word(first: str, shortlist: dict
     """Gaps are still drawn."""
     given = case(first=first, seed=5)
     found = given.decode(limit=4, search="sample", n_best=40, **shortlist)
-    assert len({(one.tokens, one.slots) for one in found}) > 1
+    assert len({(one.tokens, one.positions) for one in found}) > 1
     for one in found:
         steps: Steps = ()
-        for step, (word, slot) in enumerate(zip(one.tokens, one.slots, strict=True)):
+        for step, (word, position) in enumerate(zip(one.tokens, one.positions, strict=True)):
             after = next_step(given.model, given.memory, steps)
-            gap = sum(earlier < slot for earlier in one.slots[:step])
+            gap = sum(earlier < position for earlier in one.positions[:step])
             assert word - FIRST_WORD == int(after.word[:, gap].argmax())
             if first == "word":
                 assert after.end < float(after.word[:, gap].max())
@@ -636,4 +636,4 @@ def test_equal_samples_are_one_order_when_merged(first: str) -> None:
     """The mass of a sentence can't exceed one however often it was drawn."""
     given = case(first=first, seed=0)
     merged = given.decode(search="sample", n_best=50, limit=2, merge=True)
-    assert sum(math.exp(one.log_mass) for one in merged if one.finished) <= 1 + 1e-5
+    assert sum(math.exp(one.merged_log_prob) for one in merged if one.finished) <= 1 + 1e-5

@@ -12,7 +12,7 @@ from conftest import places_after, pointer_by_hand
 from corpora import learned
 
 from anyorder.data.batches import collate_sources
-from anyorder.inference.generator import Writer
+from anyorder.inference.generator import Generator
 from anyorder.models.registry import ordered
 from anyorder.text.tokenizer import BOS, EOD, EOS
 
@@ -20,26 +20,26 @@ SENTENCES = 1000
 
 
 @torch.no_grad()
-def written_simply(writer: Writer, source: str, *, most: int) -> tuple[list[str], list[int]]:
-    """Greedily, by the formulas: no cache, no batch, all words scored. Returns tokens and their slots."""
-    model = ordered(writer.trained.model, purpose="this test")
-    ids = np.array(writer.tokenizer.encode(source, "source").ids, dtype=np.int32)
+def written_simply(generator: Generator, source: str, *, most: int) -> tuple[list[str], list[int]]:
+    """Greedily, by the formulas: no cache, no batch, all words scored. Returns tokens and their positions."""
+    model = ordered(generator.trained.model, purpose="this test")
+    ids = np.array(generator.tokenizer.encode(source, "source").ids, dtype=np.int32)
     memory = model.encode(*collate_sources([ids]))
     tokens: list[int] = []
     gaps: list[int] = []
     while len(tokens) < most:
-        places = places_after(gaps)
+        indices = places_after(gaps)
         words = torch.tensor([[BOS, EOS, *tokens]])
-        states = model.states(memory, words, torch.tensor([places]))[0]  # (n, D)
+        states = model.states(memory, words, torch.tensor([indices]))[0]  # (n, D)
         word_query = model.word_head.project.weight @ states[-1]
         word = EOD + int((model.output_embedding[EOD:] @ word_query).argmax())
         if word == EOD:
             break
         vector = model.embed_target.weight[word] * model.settings.width**0.5
         query = model.gap_head.project.weight @ states[-1] + vector
-        gaps.append(int(pointer_by_hand(model, states, query, places).argmax()))
+        gaps.append(int(pointer_by_hand(model, states, query, indices).argmax()))
         tokens.append(word)
-    return [writer.tokenizer.piece(token) for token in tokens], places_after(gaps)[2:]
+    return [generator.tokenizer.piece(token) for token in tokens], places_after(gaps)[2:]
 
 
 def made_up(count: int) -> Iterator[str]:
@@ -48,16 +48,16 @@ def made_up(count: int) -> Iterator[str]:
         yield " ".join(chance.choices("abcdefgh", k=chance.randint(1, 9)))
 
 
-def differing(writer: Writer, sources: Sequence[str]) -> list[str]:
+def differing(generator: Generator, sources: Sequence[str]) -> list[str]:
     """Sources that are answered otherwise than simply."""
-    answers = itertools.chain.from_iterable(writer.generate(sources, beam=1))
+    answers = itertools.chain.from_iterable(generator.generate(sources, beam=1))
     return [
         source
         for source, fast in zip(sources, answers, strict=True)
-        if (list(fast.tokens), list(fast.slots))
-        != written_simply(writer, source, most=len(fast.tokens) + fast.finished)
+        if (list(fast.tokens), list(fast.positions))
+        != written_simply(generator, source, most=len(fast.tokens) + fast.finished)
     ]
 
 
 def test_a_thousand_sentences_are_written_alike() -> None:
-    assert differing(Writer.load(learned().run), list(made_up(SENTENCES))) == []
+    assert differing(Generator.load(learned().run), list(made_up(SENTENCES))) == []

@@ -20,7 +20,7 @@ from anyorder.config.decode import Decode
 from anyorder.config.recipe import Recipe
 from anyorder.evaluation.compare import RunComparison, Significance, compare_runs, group_trainings, row_labels
 from anyorder.evaluation.curves import BeamCurve, beam_chart, beam_curves
-from anyorder.evaluation.results import Report, RunResults, Score, Sweep, Unseen, digest, save_results
+from anyorder.evaluation.results import MetricScore, Report, RunResults, Sweep, Unseen, digest, save_results
 from anyorder.evaluation.significance import compare
 from anyorder.evaluation.tables import as_latex, as_markdown, difference_table, explanation, score_table
 from anyorder.metrics import Options, evaluate
@@ -76,7 +76,7 @@ def evaluated(
         unfinished=0,
         unknown=0,
         scores={
-            name: Score(
+            name: MetricScore(
                 metric=one.metric.name,
                 score=one.score,
                 higher_is_better=one.metric.higher_is_better,

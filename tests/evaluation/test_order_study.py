@@ -23,7 +23,7 @@ from anyorder.evaluation.order_study import (
     training_counts,
     written_outputs,
 )
-from anyorder.inference.generator import Writer
+from anyorder.inference.generator import Generator
 from anyorder.inference.model_folder import Trained, load_trained
 from anyorder.orders.statistics import QUARTERS
 
@@ -49,16 +49,16 @@ def with_batches_of(trained: Trained, tokens: int) -> Trained:
 def test_a_wide_search_finds_the_best_of_all_orders(trained: Trained, tmp_path: Path) -> None:
     sources, targets = ["a b c", "d e", "f", "g h a b"], ["c b a", "e d", "f", "b a h g"]
     found = search_targets(trained, pairs(tmp_path, sources, targets), beam=24, device=CPU)
-    writer = Writer(trained, device=CPU)
+    generator = Generator(trained, device=CPU)
     for sentence, source, target in zip(found.sentences, sources, targets, strict=True):
         every_order = list(permutations(range(1, len(target.split()) + 1)))
         times = len(every_order)
         scores = {
-            score.slots: score.score
-            for score in writer.score([source] * times, [target] * times, order=every_order)
+            score.positions: score.score
+            for score in generator.score([source] * times, [target] * times, order=every_order)
         }
         assert sentence.log_prob == pytest.approx(max(scores.values()), abs=1e-4)
-        assert scores[sentence.slots] == pytest.approx(sentence.log_prob, abs=1e-4)
+        assert scores[sentence.positions] == pytest.approx(sentence.log_prob, abs=1e-4)
         assert sentence.left_to_right_log_prob == pytest.approx(scores[every_order[0]], abs=1e-4)
         assert sentence.tokens == sentence.words == tuple(target.split())
 
@@ -71,7 +71,7 @@ def test_orders_do_not_depend_on_how_lines_are_batched(trained: Trained) -> None
     assert [one.tokens for one in together.sentences] == [one.tokens for one in alone.sentences]
     # Which of two equal words comes first is a tie, which falls as the batch lies, and beams may part there.
     ways = [
-        [(one.tokens, one.slots) for one in found.sentences if len(set(one.tokens)) == len(one.tokens)]
+        [(one.tokens, one.positions) for one in found.sentences if len(set(one.tokens)) == len(one.tokens)]
         for found in (together, alone)
     ]
     assert len(ways[0]) > 10
@@ -84,8 +84,8 @@ def test_the_first_lines_are_the_same_ones(trained: Trained) -> None:
     first = search_targets(
         trained, files, beam=2, lines=3, device=CPU, progress=lambda *told: progress.append(told)
     )
-    assert [one.slots for one in first.sentences] == [
-        one.slots for one in search_targets(trained, files, beam=2, device=CPU).sentences[:3]
+    assert [one.positions for one in first.sentences] == [
+        one.positions for one in search_targets(trained, files, beam=2, device=CPU).sentences[:3]
     ]
     assert progress == [(3, 3)]
 
@@ -101,10 +101,10 @@ def test_what_is_left_out_is_counted(trained: Trained, tmp_path: Path) -> None:
 def test_outputs_are_written_as_by_generate(trained: Trained) -> None:
     found = written_outputs(trained, split_files(trained.recipe, "dev"), device=CPU)
     sources = (learned().folder / "dev.source").read_text().splitlines()
-    answers = [outputs[0] for outputs in Writer(trained, device=CPU).generate(sources)]
+    answers = [outputs[0] for outputs in Generator(trained, device=CPU).generate(sources)]
     finished = {line: output for line, output in enumerate(answers, start=1) if output.finished}
-    assert {one.line: one.slots for one in found.sentences} == {
-        line: output.slots for line, output in finished.items()
+    assert {one.line: one.positions for one in found.sentences} == {
+        line: output.positions for line, output in finished.items()
     }
     for one in found.sentences:
         assert " ".join(one.tokens) == finished[one.line].text
@@ -157,7 +157,7 @@ def test_pieces_are_as_frequent_as_their_word() -> None:
         tokens=("th·", "e", "cat", "zebra"),
         words=("the", "cat", "zebra"),
         pieces=(2, 1, 1),
-        slots=(1, 2, 3, 4),
+        positions=(1, 2, 3, 4),
         log_prob=-1.0,
         left_to_right_log_prob=None,
     )

@@ -19,7 +19,7 @@ import pytest
 from corpora import Watcher, assert_one_line_refusal, call_here, learn, learned
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_comparison import REFERENCE, evaluated, sweep
+from test_compare import REFERENCE, evaluated, sweep
 
 from anyorder.evaluation.case_studies import WrittenAgain, most_different, write_again
 from anyorder.evaluation.compare import compare_runs

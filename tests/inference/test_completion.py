@@ -20,7 +20,7 @@ from anyorder.decoding.beam import Hypothesis
 from anyorder.errors import UserError
 from anyorder.inference.canvas_text import CanvasText, CompiledCanvas
 from anyorder.inference.completion import filled
-from anyorder.inference.generator import Writer
+from anyorder.inference.generator import Generator
 from anyorder.inference.hypothesis import Completion
 from anyorder.inference.model_folder import Trained
 from anyorder.models.indigo import Indigo
@@ -50,7 +50,7 @@ searches = pytest.mark.parametrize("search", SEARCHES)
 
 
 @cache
-def writer(seed: int = 0, first: str = "word") -> Writer:
+def generator(seed: int = 0, first: str = "word") -> Generator:
     """Random weights, pieces of German words: what it writes is nonsense, and must keep to canvases."""
     tokenizer = Tokenizer.train(TEXT, sources=GERMAN, targets=GERMAN)
     recipe = config.Recipe(
@@ -67,14 +67,14 @@ def writer(seed: int = 0, first: str = "word") -> Writer:
     torch.manual_seed(seed)
     shape = Shape(vocabulary=tokenizer.size, target_vocabulary=tokenizer.target_size)
     model = Indigo(recipe.model, shape, marks_given=True, reads_required=True).eval()
-    return Writer(
+    return Generator(
         Trained(model=model, tokenizer=tokenizer, recipe=recipe, common_words=frozenset(), scores={}),
         device=torch.device("cpu"),
     )
 
 
 def one(canvas: object, **options: object) -> Completion:
-    return writer().complete(["ein Hund"], [canvas], **options)[0][0]
+    return generator().complete(["ein Hund"], [canvas], **options)[0][0]
 
 
 # --- a checker that knows text alone ---
@@ -110,7 +110,7 @@ def test_required_words_appear_whole(
     in_order = in_order and len(must) > 1
     asked = [*must, *(["rote Katze|Mann im Hemd"] if alternatives and not in_order else [])]
     canvas = {"must": asked, "in_order": in_order}
-    for found in writer(seed, first).complete(["ein Hund"], [canvas], **SEARCHES[search])[0]:
+    for found in generator(seed, first).complete(["ein Hund"], [canvas], **SEARCHES[search])[0]:
         for word in must:
             assert holds_word(found.text, word)
         if alternatives and not in_order:
@@ -136,7 +136,7 @@ def test_required_words_appear_whole(
 def test_text_outside_blanks_comes_back_byte_for_byte(template: str, search: str) -> None:
     for seed in range(3):
         canvas = {"template": template, "forbid": ["kind"] if "Kind" not in template else []}
-        for found in writer(seed).complete(["ein Hund"], [canvas], **SEARCHES[search])[0]:
+        for found in generator(seed).complete(["ein Hund"], [canvas], **SEARCHES[search])[0]:
             assert matches_template(found.text, template), found.text
             assert "  " not in found.text.replace("und  ein", "")
             if "Kind" not in template:
@@ -146,7 +146,7 @@ def test_text_outside_blanks_comes_back_byte_for_byte(template: str, search: str
 @searches
 def test_a_draft_keeps_its_words_in_their_order(search: str) -> None:
     draft = 'Die Frau  sagt: "Komm her!"'
-    for found in writer().complete(["ein Hund"] * 3, [{"draft": draft}] * 3, **SEARCHES[search])[1]:
+    for found in generator().complete(["ein Hund"] * 3, [{"draft": draft}] * 3, **SEARCHES[search])[1]:
         cursor = 0
         for word in re.findall(r"\w+|[^\w\s]", draft):
             cursor = found.text.index(word, cursor) + len(word)
@@ -155,8 +155,8 @@ def test_a_draft_keeps_its_words_in_their_order(search: str) -> None:
 @searches
 def test_an_empty_canvas_is_what_generate_writes(search: str) -> None:
     sources = ["ein Hund", "", "zwei Hunde rennen am Strand"]
-    free = writer().generate(sources, **SEARCHES[search])
-    around_nothing = writer().complete(sources, [{}, {}, {}], **SEARCHES[search])
+    free = generator().generate(sources, **SEARCHES[search])
+    around_nothing = generator().complete(sources, [{}, {}, {}], **SEARCHES[search])
     for line, outputs in enumerate(free):
         assert len(outputs) == len(around_nothing[line])
         for output, found in zip(outputs, around_nothing[line], strict=True):
@@ -168,7 +168,7 @@ def test_an_empty_canvas_is_what_generate_writes(search: str) -> None:
 @searches
 @pytest.mark.parametrize("first", ["word", "position"])
 def test_unknown_words_may_be_given_where_none_may_be_written(first: str, search: str) -> None:
-    outputs = writer(first=first).complete(
+    outputs = generator(first=first).complete(
         ["ein Hund"], [{"must": ["漢"]}], unknown=False, **SEARCHES[search]
     )[0]
     assert all(output.text.count("漢") == 1 for output in outputs)
@@ -178,7 +178,7 @@ def test_unknown_words_may_be_given_where_none_may_be_written(first: str, search
 def test_blanks_have_as_many_words_as_they_should() -> None:
     sources = ["a b", "c d e", "f g h a b", "h"]
     template = "a ___{2,3} b ___{1} c ___{,2} d ___"
-    for (found,) in Writer.load(learned().run).complete(sources, [template] * len(sources)):
+    for (found,) in Generator.load(learned().run).complete(sources, [template] * len(sources)):
         words = {fill.blank: len(fill.text.split()) for fill in found.fills}
         assert 2 <= words[1] <= 3
         assert words[2] == 1
@@ -209,8 +209,8 @@ def test_a_line_does_not_end_with_the_beginning_of_a_word_that_reads_as_a_forbid
     if search == "sample":
         options["n_best"] = 40
     for seed, word in itertools.product(range(3), "enratd"):
-        for found in writer(seed).complete(["ein Hund"], [{"forbid": [word]}], **options)[0]:
-            pieces = [piece for _, piece in sorted(zip(found.slots, found.tokens, strict=True))]
+        for found in generator(seed).complete(["ein Hund"], [{"forbid": [word]}], **options)[0]:
+            pieces = [piece for _, piece in sorted(zip(found.positions, found.tokens, strict=True))]
             words = "".join(piece[:-1] if piece.endswith("·") else f"{piece} " for piece in pieces).split()
             assert word not in words, found.text
 
@@ -218,7 +218,7 @@ def test_a_line_does_not_end_with_the_beginning_of_a_word_that_reads_as_a_forbid
 def test_unknown_words_and_signs_can_be_forbidden() -> None:
     for seed in range(8):
         options = {"search": "sample", "n_best": 20, "temperature": 3.0, "seed": seed}
-        found = writer().complete(["ein Hund"], [{"forbid": ["<unk>", "|"]}], **options)[0]
+        found = generator().complete(["ein Hund"], [{"forbid": ["<unk>", "|"]}], **options)[0]
         assert not any("<unk>" in one.text for one in found)
 
 
@@ -232,10 +232,10 @@ def test_unknown_words_and_signs_can_be_forbidden() -> None:
     ],
 )
 def test_an_empty_blank_does_not_glue_what_stands_beside_it(template: str, wanted: str) -> None:
-    compiled = CompiledCanvas(CanvasText(template=template), writer().tokenizer)
+    compiled = CompiledCanvas(CanvasText(template=template), generator().tokenizer)
     tokens = tuple(token for token, _ in compiled.canvas.template)
-    zeros, slots = (0.0,) * len(tokens), tuple(range(1, len(tokens) + 1))
-    hypothesis = Hypothesis(tokens, slots, zeros, zeros, True, 0.0, 0.0, len(tokens), given=len(tokens))
+    zeros, positions = (0.0,) * len(tokens), tuple(range(1, len(tokens) + 1))
+    hypothesis = Hypothesis(tokens, positions, zeros, zeros, True, 0.0, 0.0, len(tokens), given=len(tokens))
     assert filled(compiled, hypothesis).text == wanted
 
 
@@ -244,18 +244,18 @@ def test_many_words_for_many_blanks_are_told_at_once() -> None:
     blanks = " und ".join(["___{,3}"] * 7)
     with pytest.raises(UserError, match="words don't fit into blanks of at most 3, 3"):
         one({"template": blanks, "must": ["Hund"] * 22})
-    CompiledCanvas(CanvasText(template=blanks, must=("ein Hund",) * 7), writer().tokenizer)
-    CompiledCanvas(CanvasText(must=("Hund",) * 250), writer().tokenizer)
+    CompiledCanvas(CanvasText(template=blanks, must=("ein Hund",) * 7), generator().tokenizer)
+    CompiledCanvas(CanvasText(must=("Hund",) * 250), generator().tokenizer)
 
 
 def test_seams_follow_the_targets_rules() -> None:
-    tokenizer = writer().tokenizer
+    tokenizer = generator().tokenizer
     compiled = CompiledCanvas(CanvasText(template="Ein Hund ___ rennt ___"), tokenizer)
     comma, dot = (tokenizer.encode(sign, "target").ids for sign in (",", "."))
     given_tokens = [token for token, _ in compiled.canvas.template]
     tokens = [*given_tokens, *comma, *dot]
     before = len(tokenizer.encode("Ein Hund", "target").ids)
-    slots = [
+    positions = [
         *range(1, before + 1),
         *range(before + 2, len(given_tokens) + 2),
         before + 1,
@@ -263,7 +263,7 @@ def test_seams_follow_the_targets_rules() -> None:
     ]
     zeros = (0.0,) * len(tokens)
     hypothesis = Hypothesis(
-        tuple(tokens), tuple(slots), zeros, zeros, True, 0.0, 0.0, len(tokens), given=len(given_tokens)
+        tuple(tokens), tuple(positions), zeros, zeros, True, 0.0, 0.0, len(tokens), given=len(given_tokens)
     )
     assert filled(compiled, hypothesis).text == "Ein Hund, rennt."
 
@@ -314,18 +314,18 @@ def test_what_cannot_be_is_said_in_one_line(canvas: object, complaint: str) -> N
 @pytest.mark.parametrize("sources", [None, [""], ["  "]])
 def test_what_is_required_needs_a_source(sources: list[str] | None) -> None:
     with pytest.raises(UserError, match=r"^canvas 1: source: missing or blank; this model needs one$"):
-        writer().complete(sources, [{"must": ["Hund"]}])
+        generator().complete(sources, [{"must": ["Hund"]}])
 
 
 def test_only_indigo_completes(tmp_path: Path) -> None:
     recipe = write_corpus(tmp_path)
     learn(recipe, tmp_path / "run", "model.kind=transformer", "train.steps=1")
     with pytest.raises(UserError, match=r'model.kind = "transformer" can\'t write around'):
-        Writer.load(tmp_path / "run").complete(["a"], ["a ___"])
+        Generator.load(tmp_path / "run").complete(["a"], ["a ___"])
     with pytest.raises(UserError, match="merge_partial"):
         one("Ein ___", merge_partial=True)
     with pytest.raises(UserError, match="1 sources but 2 canvases"):
-        writer().complete(["a"], ["a ___", "b ___"])
+        generator().complete(["a"], ["a ___", "b ___"])
 
 
 # --- models of targets alone ---
@@ -338,12 +338,12 @@ def test_a_model_of_targets_alone_fills_blanks(tmp_path: Path) -> None:
         text = text.replace(f'source = "{split}.source", ', "")
     recipe.write_text(text)
     learn(recipe, tmp_path / "run", "train.steps=4", "canvas.share=0.5")
-    writer = Writer.load(tmp_path / "run")
-    ((found,),) = writer.complete(None, ["a ___{1,2} b"])
+    generator = Generator.load(tmp_path / "run")
+    ((found,),) = generator.complete(None, ["a ___{1,2} b"])
     assert re.fullmatch(r"a( \S+){1,2} b", found.text)
-    assert writer.generate([""])[0]
+    assert generator.generate([""])[0]
     with pytest.raises(UserError, match="reads no source"):
-        writer.generate(["a b"])
+        generator.generate(["a b"])
 
 
 # --- the command ---

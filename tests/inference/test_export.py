@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from anyorder.errors import UserError
 from anyorder.inference.export import export
-from anyorder.inference.generator import Writer
+from anyorder.inference.generator import Generator
 from anyorder.inference.model_folder import CONFIG_FILE, MODEL_FILE, load_trained, save_trained
 
 
@@ -26,7 +26,7 @@ def test_half_the_size_and_next_to_the_same_scores(tmp_path: Path) -> None:
     assert {weight.dtype for weight in weights["fp16"].values()} == {torch.float16}
     assert sizes["fp16"] < sizes["fp32"]
     own, whole, half = (
-        Writer.load(folder).score(["a b c"], ["c b a"])[0].score
+        Generator.load(folder).score(["a b c"], ["c b a"])[0].score
         for folder in (run, tmp_path / "fp32", tmp_path / "fp16")
     )
     assert whole == own
@@ -51,7 +51,7 @@ def test_eight_bits_are_a_quarter_of_the_size_and_off_by_half_a_step_at_most(tmp
         else:
             assert torch.equal(small[name], weight.half().float()), name
     own, copied = (
-        Writer.load(folder).score(["a b c"], ["c b a"])[0].score for folder in (run, tmp_path / "int8")
+        Generator.load(folder).score(["a b c"], ["c b a"])[0].score for folder in (run, tmp_path / "int8")
     )
     assert copied == pytest.approx(own, rel=0.1)
     bytes_of = {name: (tmp_path / name / MODEL_FILE).stat().st_size for name in ("fp32", "int8")}

@@ -34,8 +34,8 @@ from corpora import (
 import anyorder
 from anyorder.config.order import Order
 from anyorder.errors import UserError
-from anyorder.inference.generator import Writer
-from anyorder.inference.hypothesis import Output
+from anyorder.inference.generator import Generator
+from anyorder.inference.hypothesis import Hypothesis
 from anyorder.viz.animation import svg
 
 LINES = [*sentences(7, seed=3), "", "a word nobody knows", "   "]
@@ -46,7 +46,7 @@ FIELDS = {
     "log_prob",
     "finished",
     "tokens",
-    "slots",
+    "positions",
     "word_scores",
     "gap_scores",
     "iterations",
@@ -63,7 +63,7 @@ SEARCHES: list[dict[str, Any]] = [
 
 
 @pytest.fixture(scope="module")
-def writer() -> Writer:
+def generator() -> Generator:
     return anyorder.load(learned().run)
 
 
@@ -80,19 +80,19 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def approximately(outputs: list[list[Output]]) -> list[list[dict[str, Any]]]:
+def approximately(outputs: list[list[Hypothesis]]) -> list[list[dict[str, Any]]]:
     """Rounding differs with the size of a batch."""
     return [[_approximately(asdict(one)) for one in some] for some in outputs]
 
 
 def _approximately(fields: dict[str, Any]) -> dict[str, Any]:
-    exact = {"text", "finished", "tokens", "slots"}
+    exact = {"text", "finished", "tokens", "positions"}
     return {
         name: value if name in exact else pytest.approx(value, abs=1e-4) for name, value in fields.items()
     }
 
 
-def as_json(outputs: list[list[Output]]) -> list[list[dict[str, Any]]]:
+def as_json(outputs: list[list[Hypothesis]]) -> list[list[dict[str, Any]]]:
     return json.loads(json.dumps([[asdict(one) for one in some] for some in outputs]))
 
 
@@ -100,22 +100,22 @@ def as_json(outputs: list[list[Output]]) -> list[list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("options", SEARCHES, ids=str)
-def test_lines_together_are_answered_as_one_by_one(writer: Writer, options: dict[str, Any]) -> None:
-    together = writer.generate(LINES, **options)
-    one_by_one = list(writer.stream(LINES, at_once=1, **options))
+def test_lines_together_are_answered_as_one_by_one(generator: Generator, options: dict[str, Any]) -> None:
+    together = generator.generate(LINES, **options)
+    one_by_one = list(generator.stream(LINES, at_once=1, **options))
     assert [[asdict(one) for one in some] for some in one_by_one] == approximately(together)
 
 
 @pytest.mark.parametrize("options", SEARCHES, ids=str)
-def test_a_hypothesis_adds_up(writer: Writer, options: dict[str, Any]) -> None:
-    for number, outputs in enumerate(writer.generate(LINES, **options)):
+def test_a_hypothesis_adds_up(generator: Generator, options: dict[str, Any]) -> None:
+    for number, outputs in enumerate(generator.generate(LINES, **options)):
         assert (outputs == []) == (number in BLANK)
         assert len(outputs) <= options.get("n_best", 1)
         for one in outputs:
             words = len(one.tokens)
-            assert sorted(one.slots) == list(range(1, words + 1))
-            by_slot = dict(zip(one.slots, one.tokens, strict=True))
-            assert one.text == " ".join(by_slot[slot] for slot in range(1, words + 1))
+            assert sorted(one.positions) == list(range(1, words + 1))
+            by_position = dict(zip(one.positions, one.tokens, strict=True))
+            assert one.text == " ".join(by_position[position] for position in range(1, words + 1))
             assert len(one.word_scores) == words + one.finished  # that of <eod> comes last
             assert len(one.gap_scores) == words
             assert one.log_prob == pytest.approx(sum(one.word_scores) + sum(one.gap_scores))
@@ -125,7 +125,7 @@ def test_a_hypothesis_adds_up(writer: Writer, options: dict[str, Any]) -> None:
 
 
 def test_position_first_the_end_is_a_gap(pictures: Path) -> None:
-    found = Writer.load(pictures).generate(np.load(pictures.parent / "dev.npy"), search="sample", n_best=4)
+    found = Generator.load(pictures).generate(np.load(pictures.parent / "dev.npy"), search="sample", n_best=4)
     finished = [one for outputs in found for one in outputs if one.finished]
     assert finished
     for one in finished:
@@ -134,8 +134,8 @@ def test_position_first_the_end_is_a_gap(pictures: Path) -> None:
         assert len(one.steps) == len(one.tokens)
 
 
-def test_steps_lead_from_nothing_to_the_text(writer: Writer) -> None:
-    for (best,) in writer.generate(LINES[:7]):
+def test_steps_lead_from_nothing_to_the_text(generator: Generator) -> None:
+    for (best,) in generator.generate(LINES[:7]):
         steps = best.steps
         assert [step.token for step in steps] == list(best.tokens)
         assert [len(step.canvas) for step in steps] == list(range(1, len(steps) + 1))
@@ -144,69 +144,71 @@ def test_steps_lead_from_nothing_to_the_text(writer: Writer) -> None:
         assert written + best.word_scores[-1] == pytest.approx(best.log_prob) or not best.finished
 
 
-def test_the_score_of_an_output_in_its_own_order_is_its_log_prob(writer: Writer, tmp_path: Path) -> None:
+def test_the_score_of_an_output_in_its_own_order_is_its_log_prob(
+    generator: Generator, tmp_path: Path
+) -> None:
     pairs = [
         (source, one)
-        for source, outputs in zip(LINES, writer.generate(LINES, **BEAM), strict=True)
+        for source, outputs in zip(LINES, generator.generate(LINES, **BEAM), strict=True)
         for one in outputs
         if one.finished
     ]
     assert len(pairs) > 7
-    orders = write_lines(tmp_path / "orders", [" ".join(map(str, one.slots)) for _, one in pairs])
+    orders = write_lines(tmp_path / "orders", [" ".join(map(str, one.positions)) for _, one in pairs])
     sources, texts = [source for source, _ in pairs], [one.text for _, one in pairs]
-    scores = writer.score(sources, texts, order=[one.slots for _, one in pairs])
-    assert scores == writer.score(sources, texts, order=Order(name="file", files={"test": orders}))
+    scores = generator.score(sources, texts, order=[one.positions for _, one in pairs])
+    assert scores == generator.score(sources, texts, order=Order(name="file", files={"test": orders}))
     for (_, one), score in zip(pairs, scores, strict=True):
         assert score.score == pytest.approx(one.log_prob, abs=1e-4)
         assert score.word_score == pytest.approx(sum(one.word_scores), abs=1e-4)
         assert score.gap_score == pytest.approx(sum(one.gap_scores), abs=1e-4)
-        assert score.slots == one.slots
+        assert score.positions == one.positions
 
 
-def test_scores_do_not_depend_on_the_batch(writer: Writer) -> None:
+def test_scores_do_not_depend_on_the_batch(generator: Generator) -> None:
     sources, targets = sentences(70, seed=1), sentences(70, seed=2)  # more than are scored together
-    together = writer.score(sources, targets, order="r2l")
+    together = generator.score(sources, targets, order="r2l")
     for number in (0, 63, 64, 69):
-        (alone,) = writer.score([sources[number]], [targets[number]], order="r2l")
+        (alone,) = generator.score([sources[number]], [targets[number]], order="r2l")
         assert together[number].score == pytest.approx(alone.score, abs=1e-4)
-        assert together[number].slots == tuple(range(len(targets[number].split()), 0, -1))
+        assert together[number].positions == tuple(range(len(targets[number].split()), 0, -1))
 
 
-def test_an_empty_target_can_be_scored(writer: Writer) -> None:
-    empty, word = writer.score(["a b", "a b"], ["", "b"])
-    assert empty.slots == ()
+def test_an_empty_target_can_be_scored(generator: Generator) -> None:
+    empty, word = generator.score(["a b", "a b"], ["", "b"])
+    assert empty.positions == ()
     assert empty.score == empty.word_score < 0
     assert empty.gap_score == 0
-    assert word.slots == (1,)
-    assert writer.score(["a b"], [""])[0].score == pytest.approx(empty.score, abs=1e-5)
+    assert word.positions == (1,)
+    assert generator.score(["a b"], [""])[0].score == pytest.approx(empty.score, abs=1e-5)
 
 
-def test_a_random_order_comes_from_the_seed(writer: Writer) -> None:
+def test_a_random_order_comes_from_the_seed(generator: Generator) -> None:
     long = ["a b c d e f g h"] * 4
-    drawn = [score.slots for score in writer.score(long, long, order="rnd", seed=1)]
-    assert drawn == [score.slots for score in writer.score(long, long, order="rnd", seed=1)]
-    assert drawn != [score.slots for score in writer.score(long, long, order="rnd", seed=2)]
+    drawn = [score.positions for score in generator.score(long, long, order="rnd", seed=1)]
+    assert drawn == [score.positions for score in generator.score(long, long, order="rnd", seed=1)]
+    assert drawn != [score.positions for score in generator.score(long, long, order="rnd", seed=2)]
     assert len(set(drawn)) > 1
 
 
-def test_the_best_order_found_is_a_score_like_any_other(writer: Writer) -> None:
+def test_the_best_order_found_is_a_score_like_any_other(generator: Generator) -> None:
     sources, targets = sentences(5, seed=4), sentences(5, seed=5)
-    found = writer.score(sources, targets, order="sao", beam=3)
-    assert found == writer.score(sources, targets, order=Order(name="sao"), beam=3)
-    given = writer.score(sources, targets, order=[one.slots for one in found])
+    found = generator.score(sources, targets, order="sao", beam=3)
+    assert found == generator.score(sources, targets, order=Order(name="sao"), beam=3)
+    given = generator.score(sources, targets, order=[one.positions for one in found])
     for one, again in zip(found, given, strict=True):
-        assert one.slots == again.slots
+        assert one.positions == again.positions
         assert one.score == pytest.approx(again.score, abs=1e-4)
         assert one.word_score == pytest.approx(again.word_score, abs=1e-4)
 
 
-def test_all_orders_of_a_short_target_add_up(writer: Writer) -> None:
+def test_all_orders_of_a_short_target_add_up(generator: Generator) -> None:
     orders = list(itertools.permutations(range(1, 5)))
-    each = writer.score(["d c b b"] * len(orders), ["b b c d"] * len(orders), order=orders)
-    (found,) = writer.score(["d c b b"], ["b b c d"], order="marginal", beam=len(orders))
+    each = generator.score(["d c b b"] * len(orders), ["b b c d"] * len(orders), order=orders)
+    (found,) = generator.score(["d c b b"], ["b b c d"], order="marginal", beam=len(orders))
     assert found.complete
     assert found.score == pytest.approx(np.logaddexp.reduce([one.score for one in each]), abs=1e-4)
-    (estimate,) = writer.score(["d c b b"], ["b b c d"], order="marginal", beam=2, samples=200, seed=3)
+    (estimate,) = generator.score(["d c b b"], ["b b c d"], order="marginal", beam=2, samples=200, seed=3)
     assert estimate.standard_error is not None
     assert estimate.score == pytest.approx(found.score, abs=4 * estimate.standard_error)
 
@@ -219,12 +221,12 @@ def test_the_order_that_a_model_was_trained_in_is_always_added_up(
     monkeypatch.syspath_prepend(str(tmp_path))
     options = [f"order.name={order}", "train.steps=1", "train.validate_lines=0"]
     learn(learned().recipe, tmp_path / "run", *options)
-    writer = anyorder.load(tmp_path / "run")
+    generator = anyorder.load(tmp_path / "run")
     pair = ["a b c d e f"], ["b a d c f e"]
-    (own,) = writer.score(*pair, order="r2l")
-    (greedy,) = writer.score(*pair, order="sao", beam=1)
-    assert greedy.slots != own.slots
-    (both,) = writer.score(*pair, order="marginal", beam=1)
+    (own,) = generator.score(*pair, order="r2l")
+    (greedy,) = generator.score(*pair, order="sao", beam=1)
+    assert greedy.positions != own.positions
+    (both,) = generator.score(*pair, order="marginal", beam=1)
     assert both.orders == 2
     assert both.score == pytest.approx(np.logaddexp(own.score, greedy.score), abs=1e-4)
 
@@ -232,26 +234,26 @@ def test_the_order_that_a_model_was_trained_in_is_always_added_up(
 def test_given_orders_are_over_words_and_their_pieces_follow(tmp_path: Path) -> None:
     unit = ["text.unit=bpe", "text.vocabulary=30", "train.steps=1", "train.validate_lines=0"]
     learn(learned().recipe, tmp_path / "run", *unit)
-    writer = anyorder.load(tmp_path / "run")
-    (tokens,) = writer.tokenizer.encode_all(["abc d ef"], "target")
+    generator = anyorder.load(tmp_path / "run")
+    (tokens,) = generator.tokenizer.encode_all(["abc d ef"], "target")
     first, second, third = tokens.pieces
     assert max(first, third) > 1
-    (score,) = writer.score(["a"], ["abc d ef"], order=[[3, 1, 2]])
+    (score,) = generator.score(["a"], ["abc d ef"], order=[[3, 1, 2]])
     of_the_third = range(first + second + 1, first + second + third + 1)
-    assert score.slots == (*of_the_third, *range(1, first + second + 1))
+    assert score.positions == (*of_the_third, *range(1, first + second + 1))
 
 
 # Options and mistakes of the library
 
 
-def test_more_outputs_than_beams_widen_the_beam(writer: Writer) -> None:
-    assert len(writer.generate(["a b c"], n_best=4)[0]) == 4
-    assert writer.settings(n_best=4).beam == writer.settings(n_best="4").beam == 4
-    assert writer.settings(n_best=1).beam == writer.trained.recipe.decode.beam
+def test_more_outputs_than_beams_widen_the_beam(generator: Generator) -> None:
+    assert len(generator.generate(["a b c"], n_best=4)[0]) == 4
+    assert generator.settings(n_best=4).beam == generator.settings(n_best="4").beam == 4
+    assert generator.settings(n_best=1).beam == generator.trained.recipe.decode.beam
 
 
-def test_a_sentence_may_be_cut(writer: Writer) -> None:
-    (one,) = writer.generate(["a b c d"], max_length=1)[0]
+def test_a_sentence_may_be_cut(generator: Generator) -> None:
+    (one,) = generator.generate(["a b c d"], max_length=1)[0]
     assert len(one.tokens) == len(one.word_scores) == 1
     assert not one.finished
 
@@ -267,9 +269,11 @@ def test_a_sentence_may_be_cut(writer: Writer) -> None:
         ({"search": "deep"}, "decode: search = \"deep\": must be 'two-step', 'joint' or 'sample'"),
     ],
 )
-def test_a_wrong_option_is_answered_by_name(writer: Writer, options: dict[str, Any], answer: str) -> None:
+def test_a_wrong_option_is_answered_by_name(
+    generator: Generator, options: dict[str, Any], answer: str
+) -> None:
     with pytest.raises(UserError) as refused:
-        writer.generate(["a"], **options)
+        generator.generate(["a"], **options)
     assert str(refused.value).startswith(answer)
 
 
@@ -281,53 +285,57 @@ def test_a_wrong_option_is_answered_by_name(writer: Writer, options: dict[str, A
         ({"order": "marginal", "samples": 1}, "samples = 1: must be 2 or more"),
     ],
 )
-def test_a_wrong_search_of_orders_is_answered(writer: Writer, options: dict[str, Any], answer: str) -> None:
+def test_a_wrong_search_of_orders_is_answered(
+    generator: Generator, options: dict[str, Any], answer: str
+) -> None:
     with pytest.raises(UserError) as refused:
-        writer.score(["a"], ["a"], **options)
+        generator.score(["a"], ["a"], **options)
     assert str(refused.value).startswith(answer)
 
 
-def test_sources_and_targets_go_in_pairs(writer: Writer) -> None:
+def test_sources_and_targets_go_in_pairs(generator: Generator) -> None:
     with pytest.raises(UserError, match="2 sources but 1 targets: they go in pairs"):
-        writer.score(["a", "b"], ["a"])
+        generator.score(["a", "b"], ["a"])
 
 
 @pytest.mark.parametrize(
     ("orders", "answer"),
     [
         ([[2, 1]], "1 orders but 2 targets: each target has its own"),
-        ([[2, 1], [1, 2]], "order 2: 2 slots given, must be 3, one for each word"),
+        ([[2, 1], [1, 2]], "order 2: 2 positions given, must be 3, one for each word"),
         ([[2, 1], [1, 3, 3]], "order 2: not a permutation of 1 to 3; missing: 2; more than once: 3"),
-        ([[0, 1], [1, 2, 3]], "order 1: slots are counted from 0, must be counted from 1"),
-        ([2, 1], "order 1: 2 given, must be a list of whole numbers, the slots counted from 1"),
+        ([[0, 1], [1, 2, 3]], "order 1: positions are counted from 0, must be counted from 1"),
+        ([2, 1], "order 1: 2 given, must be a list of whole numbers, the positions counted from 1"),
     ],
 )
 def test_a_given_order_is_a_permutation_of_the_words(
-    writer: Writer, orders: list[list[int]], answer: str
+    generator: Generator, orders: list[list[int]], answer: str
 ) -> None:
     with pytest.raises(UserError) as refused:
-        writer.score(["a b", "a b"], ["a b", "a b c"], order=orders)
+        generator.score(["a b", "a b"], ["a b", "a b c"], order=orders)
     assert str(refused.value) == answer
 
 
-def test_a_bare_string_is_not_taken_for_its_characters(writer: Writer) -> None:
+def test_a_bare_string_is_not_taken_for_its_characters(generator: Generator) -> None:
     with pytest.raises(
         UserError, match=r"sources: one string given, must be a list of them, e.g. \['w1 w2'\]"
     ):
-        writer.generate("w1 w2")
+        generator.generate("w1 w2")
     with pytest.raises(UserError, match="sources: one string given"):
-        writer.score("a", ["b"])
+        generator.score("a", ["b"])
     with pytest.raises(UserError, match="targets: one string given"):
-        writer.score(["a"], "b")
+        generator.score(["a"], "b")
 
 
-def test_a_model_of_text_reads_no_pictures_and_the_other_way_round(writer: Writer, pictures: Path) -> None:
+def test_a_model_of_text_reads_no_pictures_and_the_other_way_round(
+    generator: Generator, pictures: Path
+) -> None:
     with pytest.raises(UserError, match="this model reads text, not feature vectors"):
-        writer.generate([np.zeros((2, 3))])
+        generator.generate([np.zeros((2, 3))])
     with pytest.raises(UserError, match="this model reads feature vectors of width 3, not text"):
-        Writer.load(pictures).generate(["a"])
+        Generator.load(pictures).generate(["a"])
     with pytest.raises(UserError, match=r"feature vectors of shape \(2, 4\) given, must be \(vectors, 3\)"):
-        Writer.load(pictures).generate([np.zeros((2, 4))])
+        Generator.load(pictures).generate([np.zeros((2, 4))])
 
 
 # The command line gives the same
@@ -335,7 +343,7 @@ def test_a_model_of_text_reads_no_pictures_and_the_other_way_round(writer: Write
 
 @pytest.mark.parametrize("options", SEARCHES, ids=str)
 def test_the_command_gives_what_the_library_gives(
-    writer: Writer, sources: Path, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    generator: Generator, sources: Path, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = [
         text
@@ -343,7 +351,7 @@ def test_the_command_gives_what_the_library_gives(
         for text in [f"--{name.replace('_', '-')}", *([] if value is True else [value])]
     ]
     rows = json_lines(call_here(capsys, "generate", learned().run, sources, "--json", *flags))
-    found = writer.generate(LINES, **options)
+    found = generator.generate(LINES, **options)
     assert rows == [
         {"source": line, "hypotheses": outputs} for line, outputs in zip(LINES, as_json(found), strict=True)
     ]
@@ -357,17 +365,19 @@ def test_the_command_reads_pictures(pictures: Path, capsys: pytest.CaptureFixtur
     features = pictures.parent / "dev.npy"
     rows = json_lines(call_here(capsys, "generate", pictures, features, "--json"))
     assert [row["source"] for row in rows] == [None] * len(np.load(features))
-    assert [row["hypotheses"] for row in rows] == as_json(Writer.load(pictures).generate(np.load(features)))
+    assert [row["hypotheses"] for row in rows] == as_json(
+        Generator.load(pictures).generate(np.load(features))
+    )
 
 
 def test_a_trace_has_a_row_for_each_word(
-    writer: Writer, sources: Path, capsys: pytest.CaptureFixture[str]
+    generator: Generator, sources: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     drawn = call_here(capsys, "generate", learned().run, sources, "--trace").stdout.decode()
-    for outputs in writer.generate(LINES):
+    for outputs in generator.generate(LINES):
         for one in outputs:
             assert f"{one.text}  ({one.score:.3f})" in drawn
-    steps = sum(len(one.tokens) for outputs in writer.generate(LINES) for one in outputs)
+    steps = sum(len(one.tokens) for outputs in generator.generate(LINES) for one in outputs)
     assert sum(line.split()[:1] != [] and line.split()[0].isdecimal() for line in drawn.splitlines()) == steps
 
 
@@ -379,12 +389,12 @@ def test_a_trace_leaves_a_line_for_a_blank_source(tmp_path: Path, capsys: pytest
 
 
 def test_the_first_output_becomes_a_moving_picture(
-    writer: Writer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    generator: Generator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "first.svg"
     blank_first = write_lines(tmp_path / "sources", ["", "a b c", "d e"])
     assert call_here(capsys, "generate", learned().run, blank_first, "--svg", path).returncode == 0
-    (best,) = writer.generate(["a b c"])[0]
+    (best,) = generator.generate(["a b c"])[0]
     written = [line.partition("<title>")[2] for line in path.read_text().splitlines() if "<title>" in line]
     assert written == [f"{best.text}: written by insertion</title>"]
     assert path.read_text() == svg(best.steps)
@@ -396,26 +406,30 @@ def test_the_first_output_becomes_a_moving_picture(
 
 
 def test_the_command_scores_as_the_library_does(
-    writer: Writer, sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    generator: Generator, sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     targets = write_lines(tmp_path / "targets", LINES)
     arguments = ["score", learned().run, "--source", sources, "--target", targets, "--order", "blt"]
-    wanted = writer.score(LINES, LINES, order="blt")
+    wanted = generator.score(LINES, LINES, order="blt")
     rows = json_lines(call_here(capsys, *arguments, "--json"))
-    assert rows == [{**asdict(score), "slots": list(score.slots)} for score in wanted]
-    assert set(rows[0]) == {"score", "word_score", "gap_score", "slots"}
+    assert rows == [{**asdict(score), "positions": list(score.positions)} for score in wanted]
+    assert set(rows[0]) == {"score", "word_score", "gap_score", "positions"}
     plain = call_here(capsys, *arguments).stdout.decode().splitlines()
     assert plain == [f"{one.score:.4f}\t{one.word_score:.4f}\t{one.gap_score:.4f}" for one in wanted]
 
 
 @pytest.mark.parametrize("options", [{}, {"beam": 3}, {"beam": 2, "samples": 4, "seed": 7}], ids=str)
 def test_the_command_scores_in_any_order_as_the_library_does(
-    writer: Writer, sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, int]
+    generator: Generator,
+    sources: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: dict[str, int],
 ) -> None:
     targets = write_lines(tmp_path / "targets", LINES)
     arguments = ["score", learned().run, "--source", sources, "--target", targets, "--order", "marginal"]
     arguments += [part for name, value in options.items() for part in (f"--{name}", value)]
-    wanted = writer.score(LINES, LINES, order="marginal", **options)
+    wanted = generator.score(LINES, LINES, order="marginal", **options)
     assert json_lines(call_here(capsys, *arguments, "--json")) == json.loads(
         json.dumps([asdict(one) for one in wanted])
     )
@@ -431,7 +445,7 @@ def test_the_command_scores_in_any_order_as_the_library_does(
 
 
 def test_the_command_adds_up_all_pairs(
-    writer: Writer, sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    generator: Generator, sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     targets = write_lines(tmp_path / "targets", LINES)
     arguments = [
@@ -445,7 +459,7 @@ def test_the_command_adds_up_all_pairs(
         "sao",
         "--total",
     ]
-    wanted = writer.score(LINES, LINES, order="sao")
+    wanted = generator.score(LINES, LINES, order="sao")
     score, steps = sum(one.score for one in wanted), sum(len(line.split()) + 1 for line in LINES)
     (sums,) = json_lines(call_here(capsys, *arguments, "--json"))
     assert sums == {
@@ -462,9 +476,9 @@ def test_the_command_adds_up_all_pairs(
 
 
 def test_the_command_scores_in_an_order_from_a_file(
-    writer: Writer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    generator: Generator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (best,) = writer.generate(["a b c d e"])[0]
+    (best,) = generator.generate(["a b c d e"])[0]
     assert best.finished
     rows = json_lines(
         call_here(
@@ -477,7 +491,7 @@ def test_the_command_scores_in_an_order_from_a_file(
                 "--order",
                 "file",
                 "--order-file",
-                write_lines(tmp_path / "order", [" ".join(map(str, best.slots))]),
+                write_lines(tmp_path / "order", [" ".join(map(str, best.positions))]),
             ),
             "--json",
         )
@@ -522,10 +536,10 @@ def ask(process: subprocess.Popen[bytes], line: str) -> str:
 
 
 def test_a_line_is_answered_before_the_next_one_comes_and_ctrl_c_ends_it(
-    writer: Writer, streaming: Callable[..., subprocess.Popen[bytes]]
+    generator: Generator, streaming: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     process = streaming("generate", learned().run)
-    for line, outputs in zip(LINES, writer.generate(LINES), strict=True):
+    for line, outputs in zip(LINES, generator.generate(LINES), strict=True):
         assert ask(process, line) == (outputs[0].text if outputs else "") + "\n"
     process.send_signal(signal.SIGINT)
     rest, said = process.communicate(timeout=PATIENCE)
@@ -663,6 +677,6 @@ def test_a_mistake_is_answered_in_one_line(
 def test_a_bag_has_one_answer_whatever_its_order(tmp_path: Path) -> None:
     changes = ["text.bag=true", "model.encoder_positions=none", "train.steps=4", "train.validate_lines=0"]
     learn(write_corpus(tmp_path), tmp_path / "run", *changes)
-    writer = Writer.load(tmp_path / "run", device="cpu")
-    (one,), (other,) = (writer.generate([bag], beam=3) for bag in ("a b b c d", "d b a c b"))
+    generator = Generator.load(tmp_path / "run", device="cpu")
+    (one,), (other,) = (generator.generate([bag], beam=3) for bag in ("a b b c d", "d b a c b"))
     assert one == other

@@ -25,8 +25,8 @@ from anyorder.config.decode import Decode
 from anyorder.errors import UserError
 from anyorder.evaluation.results import decoded_file
 from anyorder.inference.export import export
-from anyorder.inference.generator import Writer
-from anyorder.inference.hypothesis import Output
+from anyorder.inference.generator import Generator
+from anyorder.inference.hypothesis import Hypothesis
 from anyorder.inference.model_folder import CONFIG_FILE
 from anyorder.inference.reranking import Place, chosen
 
@@ -35,7 +35,7 @@ LINES = [*sentences(6, seed=8), "", "a word nobody knows"]
 
 
 @pytest.fixture(scope="module")
-def writer() -> Writer:
+def generator() -> Generator:
     """What it learns is its own reverse: to write the words backwards."""
     return anyorder.load(learned().run)
 
@@ -48,17 +48,17 @@ def partner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def by_hand(writer: Writer, source: str, *, weight: float, penalty: float) -> list[tuple[str, float]]:
+def by_hand(generator: Generator, source: str, *, weight: float, penalty: float) -> list[tuple[str, float]]:
     """All that a beam finds, each with its score and that of writing the source back from it."""
-    found = writer.generate([source], beam=4, n_best=4, length_penalty=penalty)[0]
+    found = generator.generate([source], beam=4, n_best=4, length_penalty=penalty)[0]
     both: dict[str, float] = {}
     for one in found:  # the same text may be there in several orders, the likeliest first
-        back = writer.score([one.text], [source], order="l2r")[0]
+        back = generator.score([one.text], [source], order="l2r")[0]
         both.setdefault(one.text, one.score + weight * back.score / (len(source.split()) + 1) ** penalty)
     return sorted(both.items(), key=lambda each: each[1], reverse=True)
 
 
-def each_text_once(answers: list[list[Output]]) -> list[list[Output]]:
+def each_text_once(answers: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
     """The likeliest of them; they come in that order."""
     return [
         [one for at, one in enumerate(outputs) if one.text not in [each.text for each in outputs[:at]]]
@@ -67,36 +67,36 @@ def each_text_once(answers: list[list[Output]]) -> list[list[Output]]:
 
 
 @pytest.mark.parametrize(("weight", "penalty"), [(0.3, 1.0), (5.0, 1.0), (5.0, 0.0)])
-def test_ranks_are_those_of_both_scores_together(writer: Writer, weight: float, penalty: float) -> None:
+def test_ranks_are_those_of_both_scores_together(generator: Generator, weight: float, penalty: float) -> None:
     options: dict[str, Any] = {
         "reverse": learned().run,
         "reverse_weight": weight,
         "length_penalty": penalty,
         "beam": 4,
     }
-    answers = writer.generate(LINES, n_best=4, **options)
+    answers = generator.generate(LINES, n_best=4, **options)
     changed = 0
     for source, outputs in zip(LINES, answers, strict=True):
-        wanted = by_hand(writer, source, weight=weight, penalty=penalty) if source else []
+        wanted = by_hand(generator, source, weight=weight, penalty=penalty) if source else []
         assert [one.text for one in outputs] == [text for text, _ in wanted]
         assert [one.score for one in outputs] == pytest.approx([score for _, score in wanted], abs=1e-4)
-        plain = writer.generate([source], beam=4, length_penalty=penalty)[0]
+        plain = generator.generate([source], beam=4, length_penalty=penalty)[0]
         changed += [one.text for one in outputs[:1]] != [one.text for one in plain]
     assert changed > 0 or weight < 1, "a heavy weight changes nothing: the test shows nothing"
-    best = writer.generate(LINES, **options)
+    best = generator.generate(LINES, **options)
     assert [[one.text for one in some] for some in best] == [
         [one.text for one in some[:1]] for some in answers
     ]
 
 
-def test_without_weight_nothing_changes(writer: Writer) -> None:
-    plain = each_text_once(writer.generate(LINES, beam=3, n_best=3))
-    assert writer.generate(LINES, beam=3, n_best=3, reverse=learned().run, reverse_weight=0) == plain
+def test_without_weight_nothing_changes(generator: Generator) -> None:
+    plain = each_text_once(generator.generate(LINES, beam=3, n_best=3))
+    assert generator.generate(LINES, beam=3, n_best=3, reverse=learned().run, reverse_weight=0) == plain
 
 
 def test_of_blanks_and_others_the_others_are_chosen() -> None:
-    def output(text: str, score: float) -> Output:
-        return Output(text, score, score, True, (), (), (), (), 0)
+    def output(text: str, score: float) -> Hypothesis:
+        return Hypothesis(text, score, score, True, (), (), (), (), 0)
 
     def nobody(places: Sequence[Place]) -> list[float]:
         return [0.0] * len(places)
@@ -113,11 +113,11 @@ def test_of_blanks_and_others_the_others_are_chosen() -> None:
     ]
 
 
-def test_partners_find_more_and_judge_it_together(writer: Writer, partner: Path) -> None:
+def test_partners_find_more_and_judge_it_together(generator: Generator, partner: Path) -> None:
     """By brute force: all that the two find, each scored by both, in the order that each was taught."""
     other = anyorder.load(partner)
     options: dict[str, Any] = {"beam": 3, "length_penalty": 0.0}
-    answers = writer.generate(LINES, n_best=3, partners=[partner], **options)
+    answers = generator.generate(LINES, n_best=3, partners=[partner], **options)
     news = 0
     for source, outputs in zip(LINES, answers, strict=True):
         if not source:
@@ -125,11 +125,11 @@ def test_partners_find_more_and_judge_it_together(writer: Writer, partner: Path)
             continue
         mine, theirs = (
             {one.text: one.score for one in reversed(each.generate([source], n_best=3, **options)[0])}
-            for each in (writer, other)
+            for each in (generator, other)
         )
         means = {
             text: (
-                mine.get(text, writer.score([source], [text], order="l2r")[0].score)
+                mine.get(text, generator.score([source], [text], order="l2r")[0].score)
                 + theirs.get(text, other.score([source], [text], order="r2l")[0].score)
             )
             / 2
@@ -142,37 +142,37 @@ def test_partners_find_more_and_judge_it_together(writer: Writer, partner: Path)
     assert news > 0, "the partner finds nothing new: the test shows nothing"
 
 
-def test_a_partner_of_its_own_changes_nothing(writer: Writer) -> None:
-    plain = each_text_once(writer.generate(LINES, beam=3, n_best=3))
-    assert writer.generate(LINES, beam=3, n_best=3, partners=[learned().run]) == plain
+def test_a_partner_of_its_own_changes_nothing(generator: Generator) -> None:
+    plain = each_text_once(generator.generate(LINES, beam=3, n_best=3))
+    assert generator.generate(LINES, beam=3, n_best=3, partners=[learned().run]) == plain
 
 
-def test_completions_of_partners_keep_to_what_is_given(writer: Writer, partner: Path) -> None:
+def test_completions_of_partners_keep_to_what_is_given(generator: Generator, partner: Path) -> None:
     canvases = [{"must": ["c"]}, {"prefix": "b"}]
-    with_c, after_b = writer.complete(["a b c", "a b"], canvases, beam=3, n_best=3, partners=[partner])
+    with_c, after_b = generator.complete(["a b c", "a b"], canvases, beam=3, n_best=3, partners=[partner])
     assert with_c and all("c" in one.text.split() and one.given == 1 for one in with_c)
     assert after_b and all(one.text.split()[0] == "b" for one in after_b)
 
 
-def test_completions_are_ranked_too(writer: Writer) -> None:
+def test_completions_are_ranked_too(generator: Generator) -> None:
     source, canvas = "a b c", {"must": ["a"]}
     options: dict[str, Any] = {"beam": 4, "n_best": 4}
-    plain = writer.complete([source], [canvas], **options)[0]
-    ranked = writer.complete([source], [canvas], reverse=learned().run, reverse_weight=5.0, **options)[0]
+    plain = generator.complete([source], [canvas], **options)[0]
+    ranked = generator.complete([source], [canvas], reverse=learned().run, reverse_weight=5.0, **options)[0]
     back = {
-        one.text: one.score + 5 * writer.score([one.text], [source])[0].score / (len(source.split()) + 1)
+        one.text: one.score + 5 * generator.score([one.text], [source])[0].score / (len(source.split()) + 1)
         for one in plain
     }
     assert [one.text for one in ranked] == sorted(back, key=back.__getitem__, reverse=True)
     assert all("a" in one.text.split() for one in ranked)
 
 
-def test_command_line_says_the_same(capsys: Capture, tmp_path: Path, writer: Writer) -> None:
+def test_command_line_says_the_same(capsys: Capture, tmp_path: Path, generator: Generator) -> None:
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in LINES))
     run = learned().run
     flags = ["--beam", 4, "--reverse", run, "--reverse-weight", 2, "--json"]
     shown = json_lines(call_here(capsys, "generate", run, tmp_path / "in", *flags))
-    wanted = writer.generate(LINES, beam=4, reverse=run, reverse_weight=2)
+    wanted = generator.generate(LINES, beam=4, reverse=run, reverse_weight=2)
     assert [[each["text"] for each in line["hypotheses"]] for line in shown] == [
         [each.text for each in outputs] for outputs in wanted
     ]

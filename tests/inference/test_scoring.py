@@ -15,7 +15,7 @@ from conftest import FIRST_WORD, Steps, next_step, random_examples, tiny_model
 from anyorder.adaptive.sampling import draw_orders
 from anyorder.data.batches import Example, collate
 from anyorder.inference import scoring
-from anyorder.inference.scoring import Marginal, Score, score_best, score_given, score_in_any_order
+from anyorder.inference.scoring import MarginalScore, TargetScore, score_best, score_given, score_in_any_order
 from anyorder.models.indigo import Indigo
 
 firsts = pytest.mark.parametrize("first", ["word", "position"])
@@ -44,7 +44,7 @@ def all_orders(example: Example) -> list[Example]:
 
 def in_any_order(
     model: Indigo, examples: list[Example], *, beam: int, samples: int = 0, seed: int = 1
-) -> list[Marginal]:
+) -> list[MarginalScore]:
     return score_in_any_order(model, examples, beam=beam, samples=samples, seed=seed, device=CPU)
 
 
@@ -73,7 +73,7 @@ def drawn(model: Indigo, example: Example, *, orders: int) -> list[tuple[tuple[i
     found = draw_orders(model, memory, alike.targets, alike.lengths, chance=chance)
     return list(
         zip(
-            map(tuple, found.slots.flatten(0, 1).tolist()),
+            map(tuple, found.positions.flatten(0, 1).tolist()),
             found.log_proposals.exp().flatten().tolist(),
             found.log_probs.exp().flatten().tolist(),
             strict=True,
@@ -83,7 +83,7 @@ def drawn(model: Indigo, example: Example, *, orders: int) -> list[tuple[tuple[i
 
 def proposals(model: Indigo, example: Example, *, orders: int) -> dict[tuple[int, ...], tuple[float, float]]:
     """q and p of every order that so many draws have met."""
-    return {slots: (q, p) for slots, q, p in drawn(model, example, orders=orders)}
+    return {positions: (q, p) for positions, q, p in drawn(model, example, orders=orders)}
 
 
 # Orders and paths
@@ -153,8 +153,10 @@ def test_a_search_of_full_width_adds_up_all_orders_and_finds_the_best(first: str
     assert best == found.best
     assert best.score == pytest.approx(max(one.score for one in scores), abs=1e-9)
     assert best.score == best.word_score + best.gap_score
-    (again,) = score_given(model, [replace(example, order=np.array(best.slots, dtype=np.int32))], device=CPU)
-    assert (again.slots, again.word_score) == (best.slots, pytest.approx(best.word_score, abs=1e-9))
+    (again,) = score_given(
+        model, [replace(example, order=np.array(best.positions, dtype=np.int32))], device=CPU
+    )
+    assert (again.positions, again.word_score) == (best.positions, pytest.approx(best.word_score, abs=1e-9))
 
 
 @firsts
@@ -191,12 +193,12 @@ def test_a_given_order_that_the_search_finds_too_counts_once() -> None:
     model = tiny_model(words=WORDS)
     example = random_pair(5, seed=3)
     (sao,) = score_best(model, [example], beam=1, device=CPU)
-    (once,) = in_any_order(model, [replace(example, order=np.array(sao.slots, dtype=np.int32))], beam=1)
+    (once,) = in_any_order(model, [replace(example, order=np.array(sao.positions, dtype=np.int32))], beam=1)
     assert (once.orders, once.score) == (1, pytest.approx(sao.score, abs=1e-9))
-    backwards = replace(example, order=np.array(sao.slots[::-1], dtype=np.int32))
+    backwards = replace(example, order=np.array(sao.positions[::-1], dtype=np.int32))
     (own,) = score_given(model, [backwards], device=CPU)
     (sao,) = score_best(model, [backwards], beam=1, device=CPU)
-    assert sao.slots != own.slots
+    assert sao.positions != own.positions
     (both,) = in_any_order(model, [backwards], beam=1)
     assert (both.orders, both.score) == (2, pytest.approx(np.logaddexp(sao.score, own.score), abs=1e-9))
 
@@ -226,21 +228,21 @@ def test_q_is_each_tokens_share_among_the_unplaced(first: str) -> None:
     with torch.no_grad():
         memory = model.encode(batch.source, batch.source_mask)
 
-    def by_hand(slots: tuple[int, ...]) -> float:
+    def by_hand(positions: tuple[int, ...]) -> float:
         q, steps = 1.0, ()
-        for step, slot in enumerate(slots):
+        for step, position in enumerate(positions):
             following = next_step(model, memory, steps)
-            gaps = {one: sum(other < one for other in slots[:step]) for one in slots[step:]}
+            gaps = {one: sum(other < one for other in positions[:step]) for one in positions[step:]}
             p = {
                 one: math.exp(following.word[target[one - 1], gap] + following.gap[target[one - 1], gap])
                 for one, gap in gaps.items()
             }
-            q *= p[slot] / sum(p.values())
-            steps = (*steps, (FIRST_WORD + target[slot - 1], gaps[slot]))
+            q *= p[position] / sum(p.values())
+            steps = (*steps, (FIRST_WORD + target[position - 1], gaps[position]))
         return q
 
-    for slots, (q, _) in proposals(model, example, orders=500).items():
-        assert q == pytest.approx(by_hand(slots), rel=1e-9)
+    for positions, (q, _) in proposals(model, example, orders=500).items():
+        assert q == pytest.approx(by_hand(positions), rel=1e-9)
 
 
 @firsts
@@ -249,9 +251,9 @@ def test_orders_are_drawn_as_often_as_q_says(first: str) -> None:
     example = with_target(random_pair(0, seed=6), [0, 1, 2])
     draws = 6000
     found = drawn(model, example, orders=draws)
-    met = Counter(slots for slots, _, _ in found)
-    for slots, q in {(slots, round(q, 9)) for slots, q, _ in found}:
-        assert abs(met[slots] / draws - q) < 4 * math.sqrt(q * (1 - q) / draws)
+    met = Counter(positions for positions, _, _ in found)
+    for positions, q in {(positions, round(q, 9)) for positions, q, _ in found}:
+        assert abs(met[positions] / draws - q) < 4 * math.sqrt(q * (1 - q) / draws)
 
 
 @firsts
@@ -291,10 +293,10 @@ def test_few_tokens_have_one_order(first: str) -> None:
     examples = random_examples(lengths=[0, 1], seed=9)
     in_order = score_given(model, examples, device=CPU)
     for one, only in zip(in_any_order(model, examples, beam=3, samples=2), in_order, strict=True):
-        assert (one.orders, one.complete, one.best.slots) == (1, True, only.slots)
+        assert (one.orders, one.complete, one.best.positions) == (1, True, only.positions)
         assert one.score == pytest.approx(only.score, abs=1e-9)
         assert only.score < 0
-    assert [one.slots for one in score_best(model, examples, beam=3, device=CPU)] == [(), (1,)]
+    assert [one.positions for one in score_best(model, examples, beam=3, device=CPU)] == [(), (1,)]
 
 
 @firsts
@@ -320,6 +322,6 @@ def test_company_changes_nothing(first: str, largest: int, monkeypatch: pytest.M
 
 def test_no_pairs_have_no_scores() -> None:
     model = tiny_model(words=WORDS)
-    nothing: list[Score] = []
+    nothing: list[TargetScore] = []
     assert score_given(model, [], device=CPU) == score_best(model, [], beam=2, device=CPU) == nothing
     assert in_any_order(model, [], beam=2, samples=2) == []

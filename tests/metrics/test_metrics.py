@@ -334,9 +334,9 @@ def test_meteor_takes_no_text_for_a_part_of_its_protocol() -> None:
 def test_no_java_is_left_behind() -> None:
     program = """
 import os
-from anyorder.ground.errors import UserError
+from anyorder.errors import UserError
 from anyorder.metrics import Options, evaluate
-from anyorder.metrics.java import run_java
+from anyorder.metrics.meteor import run_java
 evaluate(["a b"], [["a b"]], metrics=["meteor"], options=Options(language="de"))
 try:
     run_java(["-jar", "nowhere.jar"], lines=["a"], needed_by="this test")

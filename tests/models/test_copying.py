@@ -22,11 +22,11 @@ from anyorder.data.batches import Batch, Example, collate
 from anyorder.decoding.loop import decode
 from anyorder.errors import UserError
 from anyorder.evaluation.evaluate import Evaluator
-from anyorder.inference.generator import Writer
+from anyorder.inference.generator import Generator
 from anyorder.models.indigo import Indigo
 from anyorder.models.loss import batch_loss, score_steps
 from anyorder.models.transformer import LeftToRight
-from anyorder.text.pairs import Hiding
+from anyorder.text.pairs import WordDropout
 from anyorder.text.tokenizer import EOD, EOS, UNK
 from anyorder.training.trainer import train
 
@@ -41,8 +41,8 @@ def copying_model(first: str, *, seed: int = 0) -> Indigo:
 
 
 def pair(source: list[int], target: list[int], order: list[int] | None = None) -> Example:
-    slots = order or list(range(1, len(target) + 1))
-    return Example(*(np.array(side, dtype=np.int32) for side in (source, target, slots)))
+    positions = order or list(range(1, len(target) + 1))
+    return Example(*(np.array(side, dtype=np.int32) for side in (source, target, positions)))
 
 
 # The second word stands twice in the source, one is its own and is written twice, one is not in it at all.
@@ -62,7 +62,7 @@ def words_by_hand(model: Indigo, example: Example) -> list[float]:
     """log p of each step's word: (1 - g) generated + g copied, token by token of the source."""
     batch = collate([example])
     memory = model.encode(batch.source, batch.source_mask)
-    states = model.states(memory, batch.words, batch.supervision.slots)[0]
+    states = model.states(memory, batch.words, batch.supervision.positions)[0]
     steps = [*batch.words[0, 2:].tolist(), *([] if model.position_first else [EOD])]
     vectors = model.gap_vector(
         model.gap_head.keys_of(states[None]), left=batch.supervision.left, right=batch.supervision.right
@@ -80,13 +80,13 @@ def words_by_hand(model: Indigo, example: Example) -> list[float]:
         share = 1 / (1 + math.exp(-float(copy_head.gate.weight[0] @ query + copy_head.gate.bias)))
         asked = copy_head.query.weight @ query
         logits = {
-            place: float(asked @ (copy_head.keys.weight @ memory.states[0, place])) / math.sqrt(len(query))
-            for place, token in enumerate(batch.source[0].tolist())
+            index: float(asked @ (copy_head.keys.weight @ memory.states[0, index])) / math.sqrt(len(query))
+            for index, token in enumerate(batch.source[0].tolist())
             if token != EOS
         }
         total = sum(math.exp(logit) for logit in logits.values())
         copied = sum(
-            math.exp(logit) / total for place, logit in logits.items() if int(batch.source[0, place]) == word
+            math.exp(logit) / total for index, logit in logits.items() if int(batch.source[0, index]) == word
         )
         found.append(math.log((1 - share) * generated + share * copied))
     return found
@@ -147,7 +147,7 @@ def test_decoding_scores_as_the_loss_does(first: str, search: str) -> None:
         for one in hypotheses:
             if not one.finished:
                 continue
-            rewritten = pair(example.source.tolist(), list(one.sentence), list(one.slots))
+            rewritten = pair(example.source.tolist(), list(one.sentence), list(one.positions))
             word, gap = step_scores(model, collate([rewritten]))
             assert one.log_prob == pytest.approx(float(word.sum() + gap.sum()), abs=1e-4)
             own_words += sum(token >= OWN for token in one.sentence)
@@ -161,10 +161,10 @@ def test_searched_orders_score_as_the_loss_does(first: str) -> None:
     batch = collate([PAIR, pair([C, OWN], [OWN, A, C])])
     memory = model.encode(batch.source, batch.source_mask)
     found = search_orders(model, memory, batch.targets, batch.lengths, width=6)
-    together = batch.reordered(found.slots, torch.ones(2, 6))
+    together = batch.reordered(found.positions, torch.ones(2, 6))
     word, gap = step_scores(model, together)
     assert found.log_probs.flatten().tolist() == pytest.approx((word + gap).sum(dim=1).tolist(), abs=1e-4)
-    assert len({tuple(slots) for slots in found.slots[0].tolist()}) == 6
+    assert len({tuple(positions) for positions in found.positions[0].tolist()}) == 6
 
 
 @firsts
@@ -258,18 +258,18 @@ def test_words_never_seen_are_taken_over(tmp_path: Path) -> None:
         origin="here",
     )
     train(recipe, listener=Watcher())
-    writer = Writer.load(tmp_path / "run")
+    generator = Generator.load(tmp_path / "run")
     sources, targets = lines(50)
-    outputs = [best for best, *_ in writer.generate(sources, beam=1)]
+    outputs = [best for best, *_ in generator.generate(sources, beam=1)]
     right = sum(output.text == target for output, target in zip(outputs, targets, strict=True))
     assert right >= 48
-    assert writer.tokenizer.size < 12  # of all those names, none is in the vocabulary
+    assert generator.tokenizer.size < 12  # of all those names, none is in the vocabulary
     evaluated = Evaluator.load(tmp_path / "run", listener=Watcher()).evaluate("dev")
     assert evaluated.report.writable == 100.0  # and yet it has words for all
-    wrong = writer.score(sources[:1], [targets[1]])[0].score
-    assert writer.score(sources[:1], targets[:1])[0].score > wrong + 10
+    wrong = generator.score(sources[:1], [targets[1]])[0].score
+    assert generator.score(sources[:1], targets[:1])[0].score > wrong + 10
     # Words that only the source knows can be asked for and forbidden too.
-    ((asked,), (without,)) = writer.complete(
+    ((asked,), (without,)) = generator.complete(
         ["set zzzzzz to aaaaaa"] * 2, [{"must": ["aaaaaa"]}, {"forbid": ["zzzzzz"]}], beam=1
     )
     assert asked.text == "zzzzzz = aaaaaa"
@@ -299,7 +299,7 @@ def test_hidden_words_are_renamed_alike_on_both_sides() -> None:
     vocabulary = 12
     # Of the running words, 5 and 6 make up the more frequent half.
     targets = np.array([5] * 6 + [6] * 4 + [7, 8, 9, 10] * 2, dtype=np.int32)
-    hiding = Hiding.of(targets, vocabulary=vocabulary, share=0.999)
+    hiding = WordDropout.of(targets, vocabulary=vocabulary, share=0.999)
     assert np.flatnonzero(hiding.rare).tolist() == [7, 8, 9, 10, 11]
     source = np.array([8, 5, vocabulary, 7, 8, 11], dtype=np.int32)
     target = np.array([5, 7, 8, vocabulary, 9], dtype=np.int32)
@@ -307,14 +307,14 @@ def test_hidden_words_are_renamed_alike_on_both_sides() -> None:
     # 11 is not in the target and 9 not in the source: nothing to copy; the others go by their first place.
     assert hidden_source.tolist() == [12, 5, 13, 14, 12, 11]
     assert hidden_target.tolist() == [5, 14, 12, 13, 9]
-    never = Hiding.of(targets, vocabulary=vocabulary, share=0.0)
+    never = WordDropout.of(targets, vocabulary=vocabulary, share=0.0)
     same_source, same_target = never.hidden(source, target, generator=np.random.default_rng(0))
     assert (same_source.tolist(), same_target.tolist()) == (source.tolist(), target.tolist())
 
 
 def test_about_the_share_asked_for_is_hidden() -> None:
     words = np.arange(5, 1005, dtype=np.int32)
-    hiding = Hiding(rare=np.ones(1005, dtype=np.bool_), share=0.3)
+    hiding = WordDropout(rare=np.ones(1005, dtype=np.bool_), share=0.3)
     source, target = hiding.hidden(words, words[::-1], generator=np.random.default_rng(0))
     assert 250 < np.count_nonzero(source >= 1005) < 350
     assert sorted(source.tolist()) == sorted(target.tolist())
@@ -335,6 +335,6 @@ def test_unknown_words_may_be_forbidden(first: str, search: str) -> None:
     assert not any(UNK in one.tokens for one in written[False])
     for one in written[False]:
         if one.finished:
-            rewritten = pair([A, B], list(one.sentence), list(one.slots))
+            rewritten = pair([A, B], list(one.sentence), list(one.positions))
             word, gap = step_scores(model, collate([rewritten]))
             assert one.log_prob == pytest.approx(float(word.sum() + gap.sum()), abs=1e-4)

@@ -135,11 +135,11 @@ def causal_transformer_by_hand(model: Indigo, source: Tensor, words: Tensor) -> 
 
 
 @given(st.permutations(range(6)), st.integers(0, 2**31))
-def test_relative_attention_is_equation_7(places: list[int], seed: int) -> None:
+def test_relative_attention_is_equation_7(indices: list[int], seed: int) -> None:
     torch.manual_seed(seed)
     attention = SelfAttention(width=8, heads=2, kinds=3, dropout=0.1).double().eval()
     states = torch.randn(1, 6, 8, dtype=torch.float64)
-    related = relations(torch.tensor([places]))
+    related = relations(torch.tensor([indices]))
     causal = torch.ones(6, 6, dtype=torch.bool).triu(diagonal=1)
     fast = attention(states, relations=Relations.signed(related, dtype=torch.float64), blocked=causal)
 
@@ -149,7 +149,7 @@ def test_relative_attention_is_equation_7(places: list[int], seed: int) -> None:
             return None
         if j == i:
             return itself
-        return left_of if places[i] < places[j] else right_of
+        return left_of if indices[i] < indices[j] else right_of
 
     slow = attend_by_hand(attention, states[0], relation)
     torch.testing.assert_close(fast[0], slow, **EXACT)
@@ -184,9 +184,9 @@ def test_without_positions_the_source_is_a_bag() -> None:
     shuffled = torch.randperm(source.shape[1], generator=torch.Generator().manual_seed(1))
     straight, mixed = model.encode(source, mask), model.encode(source[:, shuffled], mask)
     torch.testing.assert_close(mixed.states, straight.states[:, shuffled], **EXACT)
-    words, slots = torch.tensor([[BOS, EOS, FIRST_WORD]]), torch.tensor([[0, 2, 1]])
+    words, positions = torch.tensor([[BOS, EOS, FIRST_WORD]]), torch.tensor([[0, 2, 1]])
     torch.testing.assert_close(
-        model.states(mixed, words, slots), model.states(straight, words, slots), **EXACT
+        model.states(mixed, words, positions), model.states(straight, words, positions), **EXACT
     )
 
 
@@ -200,9 +200,9 @@ def test_with_positions_the_order_of_the_source_matters(positions: str) -> None:
 
 
 def test_sinusoids_are_the_formula() -> None:
-    for place, row in enumerate(sinusoids(5, 6).tolist()):
+    for index, row in enumerate(sinusoids(5, 6).tolist()):
         for pair in range(3):
-            angle = place / 10_000 ** (2 * pair / 6)
+            angle = index / 10_000 ** (2 * pair / 6)
             assert row[2 * pair : 2 * pair + 2] == pytest.approx([math.sin(angle), math.cos(angle)], abs=1e-6)
 
 
@@ -236,14 +236,18 @@ def assert_padding_is_ignored(model: Indigo, source: Tensor, garbage: Tensor, ma
     """Neither the encoder nor the decoder sees it, alone or in a batch."""
     clean, dirty = model.encode(source, mask), model.encode(garbage, mask)
     words = torch.tensor([[BOS, EOS, FIRST_WORD, FIRST_WORD + 2]]).expand(len(source), -1)
-    slots = torch.tensor([[0, 3, 2, 1]]).expand(len(source), -1)
-    torch.testing.assert_close(model.states(dirty, words, slots), model.states(clean, words, slots), **EXACT)
+    positions = torch.tensor([[0, 3, 2, 1]]).expand(len(source), -1)
+    torch.testing.assert_close(
+        model.states(dirty, words, positions), model.states(clean, words, positions), **EXACT
+    )
     for row in range(len(source)):
         real = mask[row]
         alone = model.encode(source[row : row + 1, real], mask[row : row + 1, real])
         torch.testing.assert_close(dirty.states[row, real], alone.states[0], **EXACT)
         torch.testing.assert_close(
-            model.states(dirty, words, slots)[row], model.states(alone, words[:1], slots[:1])[0], **EXACT
+            model.states(dirty, words, positions)[row],
+            model.states(alone, words[:1], positions[:1])[0],
+            **EXACT,
         )
 
 
@@ -307,8 +311,8 @@ def test_left_to_right_is_a_causal_transformer(share: str, steps_back: int) -> N
     memory = model.encode(source, mask)
     words = torch.tensor([BOS, EOS, *(FIRST_WORD + number for number in (2, 0, 0, 1))])
     states = causal_transformer_by_hand(model, memory.states[0], words)
-    slots = torch.tensor([[0, 5, 1, 2, 3, 4]])
-    torch.testing.assert_close(model.states(memory, words[None], slots)[0], states, **EXACT)
+    positions = torch.tensor([[0, 5, 1, 2, 3, 4]])
+    torch.testing.assert_close(model.states(memory, words[None], positions)[0], states, **EXACT)
 
     by_hand = 0.0
     for state, word in zip(states[1:], [*words[2:].tolist(), EOD], strict=True):
@@ -319,7 +323,7 @@ def test_left_to_right_is_a_causal_transformer(share: str, steps_back: int) -> N
         source=source,
         source_mask=mask,
         words=words[None],
-        order=slots[:, 2:],
+        order=positions[:, 2:],
         lengths=torch.tensor([4]),
         weights=torch.ones(1),
         given=torch.zeros(1, dtype=torch.long),
@@ -330,9 +334,9 @@ def test_left_to_right_is_a_causal_transformer(share: str, steps_back: int) -> N
 
 @given(st.permutations(range(1, 5)))
 def test_steps_back_tell_when_a_word_was_written(order: list[int]) -> None:
-    """Two orders of writing the same words into the same slots, told apart by recency alone."""
+    """Two orders of writing the same words into the same positions, told apart by recency alone."""
     words = torch.tensor([[BOS, EOS, *range(FIRST_WORD, FIRST_WORD + 4)]])
-    places = torch.tensor([[0, 5, *order]])
+    indices = torch.tensor([[0, 5, *order]])
     swapped = [0, 1, 3, 2, 4, 5]  # the first two words change their steps
     source, mask = random_sources(lengths=[4])
     for steps_back in (1, 3):
@@ -340,7 +344,7 @@ def test_steps_back_tell_when_a_word_was_written(order: list[int]) -> None:
         model = tiny_model(words=4, steps_back=steps_back, decoder_layers=1)
         memory = model.encode(source, mask)
         last, of_swapped = (
-            model.states(memory, words[:, rows], places[:, rows])[0, -1] for rows in (range(6), swapped)
+            model.states(memory, words[:, rows], indices[:, rows])[0, -1] for rows in (range(6), swapped)
         )
         alike = torch.allclose(last, of_swapped, **EXACT)
         assert alike == (steps_back == 1)
@@ -349,9 +353,9 @@ def test_steps_back_tell_when_a_word_was_written(order: list[int]) -> None:
 # --- cached and uncached ---
 
 
-def places_of_prefix(slots: Tensor, tokens: int) -> Tensor:
-    """Where the first tokens stand when no others are written yet. slots: (B, N); returns (B, tokens)."""
-    prefix = slots[:, :tokens]
+def places_of_prefix(positions: Tensor, tokens: int) -> Tensor:
+    """Where the first tokens stand when no others are written yet. positions: (B, N); returns (B, tokens)."""
+    prefix = positions[:, :tokens]
     return (prefix[:, :, None] > prefix[:, None, :]).sum(dim=2)
 
 
@@ -366,15 +370,15 @@ def test_cached_equals_uncached(
     model = tiny_model(first=first, dtype=dtype, seed=seed, steps_back=steps_back)
     batch = collate(random_examples(lengths=[22, 3, 0, 9], seed=seed))
     memory = model.encode(batch.source, batch.source_mask)
-    slots = batch.supervision.slots
-    uncached = model.states(memory, batch.words, slots)
-    writing = model.start(memory)
+    positions = batch.supervision.positions
+    uncached = model.states(memory, batch.words, positions)
+    decoder_state = model.start(memory)
     newest = batch.words[:, :2]
     for written in range(2, batch.words.shape[1] + 1):
-        state = model.advance(writing, newest, places_of_prefix(slots, written))
+        state = model.advance(decoder_state, newest, places_of_prefix(positions, written))
         torch.testing.assert_close(state, uncached[:, written - 1], **tolerance)
         newest = batch.words[:, written : written + 1]
-    for cached, fresh in zip(writing.gap_keys, model.gap_head.keys_of(uncached), strict=True):
+    for cached, fresh in zip(decoder_state.gap_keys, model.gap_head.keys_of(uncached), strict=True):
         torch.testing.assert_close(cached, fresh, **tolerance)
 
 
@@ -383,13 +387,13 @@ def test_tokens_may_come_several_at_a_time(portions: list[int], seed: int, steps
     model = tiny_model(steps_back=steps_back)
     batch = collate(random_examples(lengths=[sum(portions), 1], seed=seed))
     memory = model.encode(batch.source, batch.source_mask)
-    slots = batch.supervision.slots
-    uncached = model.states(memory, batch.words, slots)
-    writing, written = model.start(memory), 0
+    positions = batch.supervision.positions
+    uncached = model.states(memory, batch.words, positions)
+    decoder_state, written = model.start(memory), 0
     for portion in (2, *portions):
         newest = batch.words[:, written : written + portion]
         written += portion
-        state = model.advance(writing, newest, places_of_prefix(slots, written))
+        state = model.advance(decoder_state, newest, places_of_prefix(positions, written))
         torch.testing.assert_close(state, uncached[:, written - 1], **EXACT)
 
 
@@ -401,19 +405,19 @@ def test_beams_share_their_source_and_may_be_chosen_anew(steps_back: int) -> Non
     memory = model.encode(source, mask)
     words = torch.randint(FIRST_WORD, FIRST_WORD + 3, (6, 2), generator=torch.Generator().manual_seed(2))
     words = torch.cat([torch.tensor([[BOS, EOS]]).expand(6, -1), words], dim=1)
-    places = torch.tensor([places_after([0, row % 2]) for row in range(6)])
-    writing = model.start(memory)
-    state = model.advance(writing, words, places)
+    indices = torch.tensor([places_after([0, row % 2]) for row in range(6)])
+    decoder_state = model.start(memory)
+    state = model.advance(decoder_state, words, indices)
     each_its_source = Memory(memory.states.repeat_interleave(3, dim=0), mask.repeat_interleave(3, dim=0))
-    torch.testing.assert_close(state, model.states(each_its_source, words, places)[:, -1], **EXACT)
+    torch.testing.assert_close(state, model.states(each_its_source, words, indices)[:, -1], **EXACT)
 
     rows = torch.tensor([5, 3, 3, 4])
-    writing.follow(torch.tensor([[0, 0, 0, 0], [2, 0, 0, 1]]), torch.tensor([1]))
+    decoder_state.follow(torch.tensor([[0, 0, 0, 0], [2, 0, 0, 1]]), torch.tensor([1]))
     words = torch.cat([words[rows], torch.full((4, 1), FIRST_WORD)], dim=1)
-    places = torch.tensor([places_after([0, int(row) % 2, 1]) for row in rows])
-    state = model.advance(writing, words[:, -1:], places)
+    indices = torch.tensor([places_after([0, int(row) % 2, 1]) for row in rows])
+    state = model.advance(decoder_state, words[:, -1:], indices)
     second_source = Memory(memory.states[1:].expand(4, -1, -1), mask[1:].expand(4, -1))
-    torch.testing.assert_close(state, model.states(second_source, words, places)[:, -1], **EXACT)
+    torch.testing.assert_close(state, model.states(second_source, words, indices)[:, -1], **EXACT)
 
 
 def test_a_batch_is_its_sentences_one_by_one() -> None:
@@ -424,11 +428,11 @@ def test_a_batch_is_its_sentences_one_by_one() -> None:
     real = torch.arange(batch.words.shape[1]) < batch.lengths[:, None] + 2
     garbage = torch.where(real, batch.words, FIRST_WORD + 1)
     memory = model.encode(batch.source, batch.source_mask)
-    together = model.states(memory, garbage, batch.supervision.slots)
+    together = model.states(memory, garbage, batch.supervision.positions)
     for row, example in enumerate(examples):
         single = collate([example])
         alone_memory = model.encode(single.source, single.source_mask)
-        alone = model.states(alone_memory, single.words, single.supervision.slots)
+        alone = model.states(alone_memory, single.words, single.supervision.positions)
         torch.testing.assert_close(together[row][real[row]], alone[0], **EXACT)
 
 
@@ -446,12 +450,12 @@ def test_choices_of_a_step_are_the_formulas(first: str, share: str, gaps: list[i
     steps = tuple((FIRST_WORD + number % 3, gap) for number, gap in enumerate(gaps))
     by_hand = next_step(model, memory, steps)
     words = torch.tensor([[BOS, EOS, *(word for word, _ in steps)]])
-    places = torch.tensor([places_after(gaps)])
-    writing = model.start(memory)
-    state = model.advance(writing, words, places)
-    first_scores = model.first_log_probs(writing, state, places)[0]
+    indices = torch.tensor([places_after(gaps)])
+    decoder_state = model.start(memory)
+    state = model.advance(decoder_state, words, indices)
+    first_scores = model.first_log_probs(decoder_state, state, indices)[0]
     every = torch.arange(1, len(first_scores))  # all first choices but END
-    second_scores = model.second_log_probs(writing, state, places, every[None])[0]
+    second_scores = model.second_log_probs(decoder_state, state, indices, every[None])[0]
     assert float(first_scores[END]) == pytest.approx(by_hand.end, abs=1e-5)
     word, gap = (
         (second_scores.T, first_scores[1:].expand(3, -1))
@@ -466,13 +470,13 @@ def test_choices_of_a_step_are_the_formulas(first: str, share: str, gaps: list[i
 def test_choices_of_a_step_sum_to_one(first: str) -> None:
     model = tiny_model(first=first)
     source, mask = random_sources(lengths=[4, 2])
-    writing = model.start(model.encode(source, mask))
-    places = torch.tensor([places_after([0, 1, 1])]).expand(2, -1)
+    decoder_state = model.start(model.encode(source, mask))
+    indices = torch.tensor([places_after([0, 1, 1])]).expand(2, -1)
     words = torch.tensor([[BOS, EOS, FIRST_WORD, FIRST_WORD + 1, FIRST_WORD]]).expand(2, -1)
-    state = model.advance(writing, words, places)
-    first_scores = model.first_log_probs(writing, state, places)
+    state = model.advance(decoder_state, words, indices)
+    first_scores = model.first_log_probs(decoder_state, state, indices)
     second_scores = model.second_log_probs(
-        writing, state, places, torch.arange(1, first_scores.shape[1]).expand(2, -1)
+        decoder_state, state, indices, torch.arange(1, first_scores.shape[1]).expand(2, -1)
     )
     for scores in (first_scores, second_scores):
         totals = scores.logsumexp(dim=-1)

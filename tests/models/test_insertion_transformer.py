@@ -19,7 +19,7 @@ from torch import Tensor
 from anyorder import config
 from anyorder.config.model import Shape
 from anyorder.data.batches import Batch, collate
-from anyorder.decoding.beam import Hypothesis
+from anyorder.decoding.beam import TokenHypothesis
 from anyorder.decoding.insertion_transformer import decode_insertions
 from anyorder.models.insertion_transformer import (
     InsertionTransformer,
@@ -132,22 +132,22 @@ def test_each_size_of_a_canvas_is_as_likely_and_each_choice_of_so_many() -> None
 
 
 def weights_by_hand(span: list[int], insertion: config.Insertion) -> list[float]:
-    """Of the slots of one gap's missing tokens."""
+    """Of the positions of one gap's missing tokens."""
     if insertion.loss == "uniform":
         return [1 / len(span)] * len(span)
     middle = (span[0] + span[-1]) / 2
-    unnormalised = [math.exp(-abs(slot - middle) / insertion.temperature) for slot in span]
+    unnormalised = [math.exp(-abs(position - middle) / insertion.temperature) for position in span]
     return [weight / sum(unnormalised) for weight in unnormalised]
 
 
 def spans_by_hand(kept: Sequence[bool]) -> list[list[int]]:
-    """The slots that each gap misses."""
+    """The positions that each gap misses."""
     spans: list[list[int]] = [[]]
-    for slot, there in enumerate(kept):
+    for position, there in enumerate(kept):
         if there:
             spans.append([])
         else:
-            spans[-1].append(slot)
+            spans[-1].append(position)
     return spans
 
 
@@ -159,8 +159,8 @@ def test_words_count_by_the_formula(loss: str, kept: list[bool], temperature: fl
     canvas = canvas_of(torch.full((1, length), FIRST_WORD), torch.tensor([length]), torch.tensor([kept]))
     expected = [0.0] * length
     for span in spans_by_hand(kept):
-        for slot, weight in zip(span, weights_by_hand(span, insertion) if span else [], strict=True):
-            expected[slot] = weight
+        for position, weight in zip(span, weights_by_hand(span, insertion) if span else [], strict=True):
+            expected[position] = weight
     assert word_weights(canvas, insertion)[0].tolist() == pytest.approx(expected, abs=1e-6)
 
 
@@ -183,7 +183,7 @@ def loss_by_hand(model: InsertionTransformer, source: Tensor, target: list[int],
     for gap, span in enumerate(spans_by_hand(kept)):
         if span:
             weights = weights_by_hand(span, model.insertion)
-            scores = [float(log_probs[gap, target[slot] - EOD]) for slot in span]
+            scores = [float(log_probs[gap, target[position] - EOD]) for position in span]
             of_gaps.append(-sum(weight * score for weight, score in zip(weights, scores, strict=True)))
         elif model.insertion.termination == "gap" or all(kept):
             of_gaps.append(-float(log_probs[gap, 0]))
@@ -300,7 +300,9 @@ def write_slowly(
         iterations += 1
 
 
-def decode(model: InsertionTransformer, source: Tensor, mask: Tensor, **settings: object) -> list[Hypothesis]:
+def decode(
+    model: InsertionTransformer, source: Tensor, mask: Tensor, **settings: object
+) -> list[TokenHypothesis]:
     found = decode_insertions(
         model,
         source,
@@ -350,7 +352,7 @@ def test_insertions_of_one_round_are_written_left_to_right() -> None:
     (found,) = decode_insertions(
         tiny(), source, mask, settings=config.Decode.model_validate(endless), limits=torch.tensor([7])
     )
-    assert found[0].slots == (4, 2, 6, 1, 3, 5, 7)
+    assert found[0].positions == (4, 2, 6, 1, 3, 5, 7)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 7, 8, 15, 16, 31])

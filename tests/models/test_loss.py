@@ -71,26 +71,26 @@ def test_all_sentences_in_all_orders_sum_to_one(first: str, words: int, longest:
 def log_prob_step_by_step(model: Indigo, example: Example) -> tuple[list[float], list[float]]:
     """log p of each word and of each gap, through the cache and one choice after the other."""
     batch = collate([example])
-    writing = model.start(model.encode(batch.source, batch.source_mask))
-    slots = batch.supervision.slots
+    decoder_state = model.start(model.encode(batch.source, batch.source_mask))
+    positions = batch.supervision.positions
     word_scores: list[float] = []
     gap_scores: list[float] = []
     newest = batch.words[:, :2]
     for step in range(len(example.target) + 1):
-        written = slots[:, : step + 2]
-        places = (written[:, :, None] > written[:, None, :]).sum(dim=2)
-        state = model.advance(writing, newest, places)
-        first_scores = model.first_log_probs(writing, state, places)[0]
+        written = positions[:, : step + 2]
+        indices = (written[:, :, None] > written[:, None, :]).sum(dim=2)
+        state = model.advance(decoder_state, newest, indices)
+        first_scores = model.first_log_probs(decoder_state, state, indices)[0]
         if step == len(example.target):
             (gap_scores if model.position_first else word_scores).append(float(first_scores[END]))
             break
         newest = batch.words[:, step + 2 : step + 3]
-        gap = sum(int(slot) < int(slots[0, step + 2]) for slot in written[0]) - 1
+        gap = sum(int(position) < int(positions[0, step + 2]) for position in written[0]) - 1
         word = int(newest)
         # Counted as choices: after END there are the gaps, or after `<eod>` the words.
         first, second = (gap + 1, word - FIRST_WORD) if model.position_first else (word - EOD, gap)
         first_score = float(first_scores[first])
-        second_scores = model.second_log_probs(writing, state, places, torch.tensor([[first]]))
+        second_scores = model.second_log_probs(decoder_state, state, indices, torch.tensor([[first]]))
         second_score = float(second_scores[0, 0, second])
         word_scores.append(second_score if model.position_first else first_score)
         gap_scores.append(first_score if model.position_first else second_score)
@@ -168,7 +168,7 @@ def test_label_smoothing_is_for_words_only(first: str) -> None:
 def smoothed_words_by_hand(model: Indigo, example: Example, *, smoothing: float) -> torch.Tensor:
     batch = collate([example])
     memory = model.encode(batch.source, batch.source_mask)
-    states = model.states(memory, batch.words, batch.supervision.slots)[0]
+    states = model.states(memory, batch.words, batch.supervision.positions)[0]
     words = [*batch.words[0, 2:].tolist(), EOD]
     if model.position_first:
         gaps = model.gap_vector(
@@ -242,7 +242,7 @@ def test_collate_writes_targets_in_their_order() -> None:
     assert batch.order.tolist() == [[3, 1, 2], [1, 0, 0]]
     assert batch.lengths.tolist() == [3, 1]
     assert batch.weights.tolist() == [1.0, 0.5]
-    assert batch.supervision.slots[0].tolist() == [0, 4, 3, 1, 2]
+    assert batch.supervision.positions[0].tolist() == [0, 4, 3, 1, 2]
 
 
 def test_an_empty_source_still_has_its_end() -> None:

@@ -10,7 +10,7 @@ import pytest
 PAGES = """
 import resource, sys
 import torch
-from anyorder.ground.kept_memory import keep_memory
+from anyorder.models.kernels.malloc import keep_memory
 if sys.argv[1] == "keep":
     keep_memory()
 def fill():

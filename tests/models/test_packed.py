@@ -59,7 +59,7 @@ def test_a_packed_model_writes_the_same(first: str, beam: int, search: str) -> N
 
     def written() -> list[list[tuple[tuple[int, ...], tuple[int, ...], float]]]:
         found = decode(model, source, mask, settings=options, limits=torch.full((2,), 6))
-        return [[(one.tokens, one.slots, round(one.score, 3)) for one in best] for best in found]
+        return [[(one.tokens, one.positions, round(one.score, 3)) for one in best] for best in found]
 
     before = written()
     pack(model, precision="fp32")

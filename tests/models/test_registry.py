@@ -18,7 +18,7 @@ from corpora import (
 )
 
 from anyorder.errors import UserError
-from anyorder.inference.generator import Writer
+from anyorder.inference.generator import Generator
 from anyorder.models.registry import FAMILIES
 
 KINDS = ("indigo", "transformer", "insertion")
@@ -50,7 +50,7 @@ def test_these_are_all_kinds_that_a_recipe_may_ask_for(corpus: Path) -> None:
 @kinds
 def test_the_kind_is_kept_with_the_model(corpus: Path, tmp_path: Path, kind: str, capsys: Capture) -> None:
     learn(corpus, tmp_path / "run", f"model.kind={kind}", "train.steps=4")
-    model = Writer.load(tmp_path / "run").trained.model
+    model = Generator.load(tmp_path / "run").trained.model
     assert model.settings.kind == kind
     (facts,) = json_lines(call_here(capsys, "info", tmp_path / "run", "--json"))
     assert (facts["kind"], facts["order"]) == (kind, "none" if kind == "insertion" else "l2r")
@@ -73,7 +73,7 @@ def test_a_model_from_before_is_an_indigo(corpus: Path, tmp_path: Path) -> None:
     configuration = json.loads(path.read_text())
     forget(configuration["recipe"])
     path.write_text(json.dumps(configuration))
-    assert Writer.load(tmp_path / "run").trained.model.settings.kind == "indigo"
+    assert Generator.load(tmp_path / "run").trained.model.settings.kind == "indigo"
 
 
 def test_a_run_from_before_goes_on(corpus: Path, tmp_path: Path) -> None:
@@ -108,12 +108,12 @@ def test_a_stopped_insertion_transformer_goes_on_as_if_it_never_was(
     assert one == other
 
 
-def test_all_its_words_are_told_with_their_slots_and_rounds(insertion: Path) -> None:
-    writer = Writer.load(insertion)
+def test_all_its_words_are_told_with_their_positions_and_rounds(insertion: Path) -> None:
+    generator = Generator.load(insertion)
     for options in ({}, {"parallel": True}, {"parallel": True, "eos_penalty": 5.0}):
-        (outputs,) = writer.generate(["a b c d"], **options)
+        (outputs,) = generator.generate(["a b c d"], **options)
         (output,) = outputs
-        assert sorted(output.slots) == list(range(1, len(output.tokens) + 1))
+        assert sorted(output.positions) == list(range(1, len(output.tokens) + 1))
         assert output.iterations <= len(output.tokens)
         assert [step.token for step in output.steps] == list(output.tokens)
         assert output.log_prob == pytest.approx(sum(output.word_scores) + sum(output.gap_scores))
@@ -140,14 +140,14 @@ def test_the_command_writes_and_draws(insertion: Path, corpus: Path, capsys: Cap
 )
 def test_it_knows_no_beams(insertion: Path, options: dict[str, object], answer: str) -> None:
     with pytest.raises(UserError) as refused:
-        Writer.load(insertion).generate(["a"], **options)
+        Generator.load(insertion).generate(["a"], **options)
     assert str(refused.value).startswith(answer)
 
 
 @pytest.mark.parametrize("key", ["parallel", "eos_penalty"])
 def test_others_know_nothing_of_rounds(key: str) -> None:
     with pytest.raises(UserError, match=f'^decode.{key} = .* must be .* for model.kind = "indigo"'):
-        Writer.load(learned().run).generate(["a"], **{key: True if key == "parallel" else 1.0})
+        Generator.load(learned().run).generate(["a"], **{key: True if key == "parallel" else 1.0})
 
 
 def test_what_needs_an_order_is_refused(insertion: Path, corpus: Path, capsys: Capture) -> None:

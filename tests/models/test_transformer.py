@@ -18,7 +18,7 @@ from anyorder.config.model import Shape
 from anyorder.data.batches import Batch, Example, collate
 from anyorder.decoding.loop import decode
 from anyorder.errors import UserError
-from anyorder.inference.generator import Writer
+from anyorder.inference.generator import Generator
 from anyorder.models.indigo import Indigo
 from anyorder.models.loss import score_steps
 from anyorder.models.transformer import LeftToRight
@@ -57,8 +57,8 @@ def batch_of(targets: list[tuple[int, ...]], *, backwards: bool = False) -> Batc
     """These targets, all of one source, written from one of their ends."""
 
     def order(length: int) -> np.ndarray:
-        slots = np.arange(1, length + 1, dtype=np.int32)
-        return slots[::-1].copy() if backwards else slots
+        positions = np.arange(1, length + 1, dtype=np.int32)
+        return positions[::-1].copy() if backwards else positions
 
     source = np.array([FIRST_WORD, FIRST_WORD + 2], dtype=np.int32)
     return collate(
@@ -121,7 +121,7 @@ def test_what_is_decoded_step_by_step_is_as_likely_as_at_once(search: str) -> No
     for row, hypotheses in enumerate(found):
         assert len(hypotheses) == 3
         for one in hypotheses:
-            assert one.slots == tuple(range(1, len(one.tokens) + 1))
+            assert one.positions == tuple(range(1, len(one.tokens) + 1))
             assert set(one.gap_scores) <= {0.0}
             batch = batch_of([one.tokens])
             memory = model.encode(source[row : row + 1, mask[row]], mask[row : row + 1, mask[row]])
@@ -146,25 +146,25 @@ def test_it_has_neither_pointer_nor_relations() -> None:
 
 
 @pytest.fixture(scope="module")
-def writer(tmp_path_factory: pytest.TempPathFactory) -> Writer:
+def generator(tmp_path_factory: pytest.TempPathFactory) -> Generator:
     recipe = write_corpus(tmp_path_factory.mktemp("corpus"))
     with torch.enable_grad():
         learn(recipe, recipe.parent / "run", "model.kind=transformer", "train.steps=40", "model.dropout=0")
-    return Writer.load(recipe.parent / "run")
+    return Generator.load(recipe.parent / "run")
 
 
-def test_it_is_trained_and_used_like_any_other(writer: Writer) -> None:
-    (outputs,) = writer.generate(["a b c"], n_best=3)
+def test_it_is_trained_and_used_like_any_other(generator: Generator) -> None:
+    (outputs,) = generator.generate(["a b c"], n_best=3)
     assert len(outputs) == 3
     for output in outputs:
-        assert output.slots == tuple(range(1, len(output.tokens) + 1))
+        assert output.positions == tuple(range(1, len(output.tokens) + 1))
         assert output.iterations == len(output.tokens)
     finished = [output for output in outputs if output.finished and output.text]
-    scores = writer.score(["a b c"] * len(finished), [output.text for output in finished])
+    scores = generator.score(["a b c"] * len(finished), [output.text for output in finished])
     assert [one.score for one in scores] == pytest.approx([one.log_prob for one in finished], abs=1e-4)
 
 
 @pytest.mark.parametrize("order", ["r2l", "sao", "marginal"])
-def test_it_scores_in_no_other_order(writer: Writer, order: str) -> None:
+def test_it_scores_in_no_other_order(generator: Generator, order: str) -> None:
     with pytest.raises(UserError, match=f"^order = '{order}': must be 'l2r' for an ordinary transformer"):
-        writer.score(["a b"], ["b a"], order=order)
+        generator.score(["a b"], ["b a"], order=order)

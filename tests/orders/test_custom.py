@@ -10,46 +10,46 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.errors import UserError
-from anyorder.orders.custom import OrderFile, OrderFunction, checked_slots
+from anyorder.orders.custom import OrderFile, OrderFunction, checked_positions
 
 
-def refusal(given_slots: object, *, length: int) -> str:
+def refusal(given_positions: object, *, length: int) -> str:
     with pytest.raises(UserError) as refused:
-        checked_slots(given_slots, length=length, where="here")
+        checked_positions(given_positions, length=length, where="here")
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
 
 class TestLaws:
     @given(st.permutations(range(1, 9)))
-    def test_a_permutation_passes_and_one_less_each_does_not(self, slots: list[int]) -> None:
-        assert checked_slots(slots, length=8, where="here") == slots
-        from_zero = [slot - 1 for slot in slots]
-        assert refusal(from_zero, length=8) == "here: slots are counted from 0, must be counted from 1"
+    def test_a_permutation_passes_and_one_less_each_does_not(self, positions: list[int]) -> None:
+        assert checked_positions(positions, length=8, where="here") == positions
+        from_zero = [position - 1 for position in positions]
+        assert refusal(from_zero, length=8) == "here: positions are counted from 0, must be counted from 1"
 
     @given(st.lists(st.integers(min_value=-1, max_value=5), max_size=5), st.integers(0, 5))
-    def test_nothing_but_a_permutation_passes(self, slots: list[int], length: int) -> None:
-        if sorted(slots) == list(range(1, length + 1)):
-            assert checked_slots(tuple(slots), length=length, where="here") == slots
+    def test_nothing_but_a_permutation_passes(self, positions: list[int], length: int) -> None:
+        if sorted(positions) == list(range(1, length + 1)):
+            assert checked_positions(tuple(positions), length=length, where="here") == positions
         else:
-            assert refusal(slots, length=length).startswith("here: ")
+            assert refusal(positions, length=length).startswith("here: ")
 
 
 class TestRefusals:
     @pytest.mark.parametrize(
-        ("given_slots", "message"),
+        ("given_positions", "message"),
         [
-            ([1, 2], "here: 2 slots given, must be 3, one for each word"),
-            ([0, 1, 2], "here: slots are counted from 0, must be counted from 1"),
+            ([1, 2], "here: 2 positions given, must be 3, one for each word"),
+            ([0, 1, 2], "here: positions are counted from 0, must be counted from 1"),
             ([1, 1, 3], "here: not a permutation of 1 to 3; missing: 2; more than once: 1"),
             ([1, 2, 4], "here: not a permutation of 1 to 3; missing: 3; out of range: 4"),
         ],
     )
-    def test_what_is_no_permutation_is_told_why(self, given_slots: object, message: str) -> None:
-        assert refusal(given_slots, length=3) == message
+    def test_what_is_no_permutation_is_told_why(self, given_positions: object, message: str) -> None:
+        assert refusal(given_positions, length=3) == message
 
     @pytest.mark.parametrize(
-        ("given_slots", "shown"),
+        ("given_positions", "shown"),
         [
             ("123", "'123'"),
             (None, "None"),
@@ -58,15 +58,17 @@ class TestRefusals:
             (np.eye(2), "array([[1., 0.], [0., 1.]])"),
         ],
     )
-    def test_what_is_no_list_of_numbers_is_shown_on_one_line(self, given_slots: object, shown: str) -> None:
-        assert refusal(given_slots, length=3) == (
-            f"here: {shown} given, must be a list of whole numbers, the slots counted from 1"
+    def test_what_is_no_list_of_numbers_is_shown_on_one_line(
+        self, given_positions: object, shown: str
+    ) -> None:
+        assert refusal(given_positions, length=3) == (
+            f"here: {shown} given, must be a list of whole numbers, the positions counted from 1"
         )
 
     def test_numbers_of_numpy_are_numbers(self) -> None:
-        slots = checked_slots(list(np.array([2, 1])), length=2, where="here")
-        assert slots == [2, 1]
-        assert all(type(slot) is int for slot in slots)
+        positions = checked_positions(list(np.array([2, 1])), length=2, where="here")
+        assert positions == [2, 1]
+        assert all(type(position) is int for position in positions)
 
     def test_long_lists_of_faults_are_cut(self) -> None:
         assert refusal([1] * 9, length=9).endswith("; missing: 2 3 4 5 6 …; more than once: 1")
@@ -78,30 +80,30 @@ class TestRefusals:
 class TestFile:
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
-        return tmp_path / "slots.txt"
+        return tmp_path / "positions.txt"
 
     @pytest.mark.parametrize("content", [b"2 1\n\n3 1 2\n", b"\xef\xbb\xbf2 1\r\n\r\n 3\t1  2"])
     def test_line_numbers_choose_the_permutation(self, path: Path, content: bytes) -> None:
         path.write_bytes(content)
         permutations = OrderFile(path)
-        assert permutations.word_slots(3, ["a", "b", "c"]) == [3, 1, 2]
-        assert permutations.word_slots(1, ["a", "b"]) == [2, 1]
-        assert permutations.word_slots(2, []) == []
+        assert permutations.word_positions(3, ["a", "b", "c"]) == [3, 1, 2]
+        assert permutations.word_positions(1, ["a", "b"]) == [2, 1]
+        assert permutations.word_positions(2, []) == []
 
     @pytest.mark.parametrize(
         ("line", "words", "complaint"),
         [
-            (1, "a b c", ":1: 2 slots given, must be 3, one for each word"),
-            (2, "a b", ":2: 'two' given, must be a slot, counted from 1"),
-            (3, "a b", ":3: slots are counted from 0, must be counted from 1"),
-            (4, "a", ":4: '\ufffd' given, must be a slot, counted from 1"),
+            (1, "a b c", ":1: 2 positions given, must be 3, one for each word"),
+            (2, "a b", ":2: 'two' given, must be a position, counted from 1"),
+            (3, "a b", ":3: positions are counted from 0, must be counted from 1"),
+            (4, "a", ":4: '\ufffd' given, must be a position, counted from 1"),
             (5, "a", ": has 4 lines, but there is a target line 5; a permutation for each line is needed"),
         ],
     )
     def test_errors_name_file_and_line(self, path: Path, line: int, words: str, complaint: str) -> None:
         path.write_bytes(b"1 2\n1 two\n0 1\n\xff\n")
         with pytest.raises(UserError) as refused:
-            OrderFile(path).word_slots(line, words.split())
+            OrderFile(path).word_positions(line, words.split())
         assert str(refused.value) == f"{path}{complaint}"
 
     def test_the_fingerprint_follows_the_content(self, path: Path) -> None:
@@ -119,7 +121,7 @@ class TestFunction:
         name = "orders_for_" + re.sub(r"\W", "_", request.node.name)
         (tmp_path / f"{name}.py").write_text(
             "def shortest_first(words):\n"
-            "    return sorted(range(1, len(words) + 1), key=lambda slot: len(words[slot - 1]))\n"
+            "    return sorted(range(1, len(words) + 1), key=lambda position: len(words[position - 1]))\n"
             "def from_zero(words):\n    return list(range(len(words)))\n"
             "def broken(words):\n    raise RuntimeError('no\\nsuch word')\n"
             "def silent(words):\n    raise ValueError\n"
@@ -133,17 +135,17 @@ class TestFunction:
 
     def refusal(self, name: str) -> str:
         with pytest.raises(UserError) as refused:
-            OrderFunction(name, split="train").word_slots(7, ["a", "b"])
+            OrderFunction(name, split="train").word_positions(7, ["a", "b"])
         return str(refused.value)
 
     def test_is_found_in_the_current_directory(self, module: str) -> None:
         function = OrderFunction(f"{module}:shortest_first", split="dev")
-        assert function.word_slots(1, ("three", "a", "of")) == [2, 3, 1]
+        assert function.word_positions(1, ("three", "a", "of")) == [2, 3, 1]
 
     @pytest.mark.parametrize(
         ("function", "complaint"),
         [
-            ("from_zero", "slots are counted from 0, must be counted from 1"),
+            ("from_zero", "positions are counted from 0, must be counted from 1"),
             ("broken", "the function raised RuntimeError: no such word"),
             ("silent", "the function raised ValueError"),
             ("leaving", "the function raised SystemExit: 3"),

@@ -20,7 +20,7 @@ from anyorder.orders.fixed import (
     common_words,
     count_words,
     order_rule,
-    random_slots,
+    random_positions,
     spread,
     tree_depths,
 )
@@ -38,7 +38,7 @@ def ranked(name: str, marks: Sequence[int]) -> list[int]:
     return by_rank(rule.ranks(marks))
 
 
-def over_slots(name: str, length: int) -> list[int]:
+def over_positions(name: str, length: int) -> list[int]:
     return ranked(name, range(1, length + 1))
 
 
@@ -47,13 +47,13 @@ def line_of(text: str, *, number: int = 1, pieces: Sequence[int] | None = None) 
     return Line(number=number, words=words, pieces=pieces or [1] * len(words))
 
 
-def slots_of(orderer: Orderer, *lines: Line) -> list[list[int]]:
-    return list(orderer.slots(lines))
+def positions_of(orderer: Orderer, *lines: Line) -> list[list[int]]:
+    return list(orderer.positions(lines))
 
 
 def complaint(order: Order, *lines: Line, **settings: Any) -> str:  # noqa: ANN401
     with pytest.raises(UserError) as refused:
-        slots_of(prepare_order(order, split="train", **settings), *lines)
+        positions_of(prepare_order(order, split="train", **settings), *lines)
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -62,20 +62,22 @@ class TestLaws:
     @pytest.mark.parametrize("length", range(31))
     @pytest.mark.parametrize("name", ["l2r", "r2l", "odd", "blt"])
     def test_orders_over_tokens_are_permutations(self, name: str, length: int) -> None:
-        assert sorted(over_slots(name, length)) == list(range(1, length + 1))
+        assert sorted(over_positions(name, length)) == list(range(1, length + 1))
 
     @given(st.lists(st.integers(min_value=0, max_value=5), max_size=30))
     def test_ranks_rise_and_equal_ranks_go_left_to_right(self, ranks: list[int]) -> None:
-        slots = by_rank(ranks)
-        assert sorted(slots) == list(range(1, len(ranks) + 1))
-        written = [(ranks[slot - 1], slot) for slot in slots]
+        positions = by_rank(ranks)
+        assert sorted(positions) == list(range(1, len(ranks) + 1))
+        written = [(ranks[position - 1], position) for position in positions]
         assert written == sorted(written)
 
     @given(lengths, seeds)
-    def test_random_slots_are_a_permutation_that_the_generator_decides(self, length: int, seed: int) -> None:
-        slots = random_slots(length, generator=np.random.default_rng(seed)).tolist()
-        assert sorted(slots) == list(range(1, length + 1))
-        assert slots == random_slots(length, generator=np.random.default_rng(seed)).tolist()
+    def test_random_positions_are_a_permutation_that_the_generator_decides(
+        self, length: int, seed: int
+    ) -> None:
+        positions = random_positions(length, generator=np.random.default_rng(seed)).tolist()
+        assert sorted(positions) == list(range(1, length + 1))
+        assert positions == random_positions(length, generator=np.random.default_rng(seed)).tolist()
 
     @given(lengths)
     def test_blt_has_as_few_levels_as_a_binary_tree_can_have(self, length: int) -> None:
@@ -84,7 +86,7 @@ class TestLaws:
 
     @given(lengths)
     def test_r2l_is_l2r_backwards(self, length: int) -> None:
-        assert over_slots("r2l", length) == over_slots("l2r", length)[::-1]
+        assert over_positions("r2l", length) == over_positions("l2r", length)[::-1]
 
     @given(st.lists(st.booleans(), max_size=30))
     def test_cf_is_rf_with_the_roles_exchanged(self, common: list[bool]) -> None:
@@ -93,14 +95,14 @@ class TestLaws:
 
     @given(piece_counts, seeds)
     def test_spread_keeps_words_together_and_rising(self, pieces: list[int], seed: int) -> None:
-        word_slots = random_slots(len(pieces), generator=np.random.default_rng(seed)).tolist()
-        token_slots = spread(word_slots, pieces=pieces)
-        assert sorted(token_slots) == list(range(1, sum(pieces) + 1))
+        word_positions = random_positions(len(pieces), generator=np.random.default_rng(seed)).tolist()
+        token_positions = spread(word_positions, pieces=pieces)
+        assert sorted(token_positions) == list(range(1, sum(pieces) + 1))
         word_of_token = [word for word, count in enumerate(pieces, start=1) for _ in range(count)]
-        written_words = [word_of_token[slot - 1] for slot in token_slots]
-        assert written_words == [word for word in word_slots for _ in range(pieces[word - 1])]
-        for word in word_slots:
-            own = [slot for slot in token_slots if word_of_token[slot - 1] == word]
+        written_words = [word_of_token[position - 1] for position in token_positions]
+        assert written_words == [word for word in word_positions for _ in range(pieces[word - 1])]
+        for word in word_positions:
+            own = [position for position in token_positions if word_of_token[position - 1] == word]
             assert own == sorted(own)
 
     @given(st.lists(word_lists, max_size=8))
@@ -120,7 +122,7 @@ class TestLaws:
 
 class TestTables:
     @pytest.mark.parametrize(
-        ("name", "length", "slots"),
+        ("name", "length", "positions"),
         [
             ("l2r", 4, [1, 2, 3, 4]),
             ("r2l", 4, [4, 3, 2, 1]),
@@ -132,8 +134,8 @@ class TestTables:
             ("blt", 1, [1]),
         ],
     )
-    def test_orders_over_tokens(self, name: str, length: int, slots: list[int]) -> None:
-        assert over_slots(name, length) == slots
+    def test_orders_over_tokens(self, name: str, length: int, positions: list[int]) -> None:
+        assert over_positions(name, length) == positions
 
     def test_spread(self) -> None:
         assert spread([3, 1, 2], pieces=[2, 1, 3]) == [4, 5, 6, 1, 2, 3]
@@ -158,20 +160,22 @@ class TestNamedOrders:
         line = line_of("the cat sat", pieces=[1, 2, 1])
         counts = Counter({"the": 5, "cat": 2, "sat": 3})
         by_name = {
-            name: slots_of(prepare_order(Order(name=name), split="train", common=common_words(counts)), line)
+            name: positions_of(
+                prepare_order(Order(name=name), split="train", common=common_words(counts)), line
+            )
             for name in ("r2l", "cf", "rf")
         }
         assert by_name == {"r2l": [[4, 3, 2, 1]], "cf": [[1, 2, 3, 4]], "rf": [[2, 3, 4, 1]]}
 
     def test_a_word_never_seen_is_rare(self) -> None:
         orderer = prepare_order(Order(name="rf"), split="dev", common=frozenset({"the"}))
-        assert slots_of(orderer, line_of("the unheard cat")) == [[2, 3, 1]]
+        assert positions_of(orderer, line_of("the unheard cat")) == [[2, 3, 1]]
 
     def test_rnd_draws_anew_from_its_generator(self) -> None:
         orderer = prepare_order(Order(name="rnd"), split="train")
         generator = np.random.default_rng(1)
         line = line_of("a b c", pieces=[5, 5, 5])
-        first, second = orderer.slots([line, line], generator=generator)
+        first, second = orderer.positions([line, line], generator=generator)
         assert orderer.random
         assert sorted(first) == sorted(second) == list(range(1, 16))
         assert first != second
@@ -185,7 +189,7 @@ class TestNamedOrders:
         (tmp_path / "train.conllu").write_text("\n".join(rows) + "\n\n", encoding="utf-8")
         order = Order(name="syn", files={"train": Path("train.conllu")})
         orderer = prepare_order(order, split="train", locate=lambda path: tmp_path / path)
-        assert slots_of(orderer, line_of("the cat sat", pieces=[1, 2, 1])) == [[4, 2, 3, 1]]
+        assert positions_of(orderer, line_of("the cat sat", pieces=[1, 2, 1])) == [[4, 2, 3, 1]]
 
     def test_syn_needs_a_parser_or_a_file(self) -> None:
         assert complaint(Order(name="syn")) == (
@@ -203,14 +207,14 @@ class TestNamedOrders:
 
 class TestOwnOrders:
     def test_from_a_file_by_line_numbers(self, tmp_path: Path) -> None:
-        (tmp_path / "slots.txt").write_text("2 1\n\n3 1 2\n", encoding="utf-8")
-        order = Order(name="file", files={"train": Path("slots.txt")})
+        (tmp_path / "positions.txt").write_text("2 1\n\n3 1 2\n", encoding="utf-8")
+        order = Order(name="file", files={"train": Path("positions.txt")})
         orderer = prepare_order(order, split="train", locate=lambda path: tmp_path / path)
         lines = [line_of("a b c", number=3, pieces=[1, 2, 1]), line_of("a b"), line_of("", number=2)]
-        assert slots_of(orderer, *lines) == [[4, 1, 2, 3], [2, 1], []]
+        assert positions_of(orderer, *lines) == [[4, 1, 2, 3], [2, 1], []]
 
     def test_files_that_are_not_there(self, tmp_path: Path) -> None:
-        absent = tmp_path / "slots.txt"
+        absent = tmp_path / "positions.txt"
         assert complaint(Order(name="file", files={"train": absent})) == (
             f"order.files.train = '{absent}': no such file"
         )
@@ -225,25 +229,27 @@ class TestOwnOrders:
         Path("orders_from_the_end.py").write_text(code, encoding="utf-8")
         order = Order(name="orders_from_the_end:mine")
         orderer = prepare_order(order, split="dev")
-        assert slots_of(orderer, line_of("three a of", pieces=[2, 1, 1])) == [[4, 3, 1, 2]]
+        assert positions_of(orderer, line_of("three a of", pieces=[2, 1, 1])) == [[4, 3, 1, 2]]
         Path("orders_from_the_end.py").write_text(f"{code}# changed\n", encoding="utf-8")
         assert prepare_order(order, split="dev").fingerprint != orderer.fingerprint
 
 
 class TestCache:
-    def test_slots_are_written_once_and_mapped(self, tmp_path: Path) -> None:
+    def test_positions_are_written_once_and_mapped(self, tmp_path: Path) -> None:
         orderer = prepare_order(Order(name="r2l"), split="train")
-        slots = order_split(orderer, folder=tmp_path, lines=[line_of("a b c"), line_of("a b", pieces=[2, 1])])
-        assert isinstance(slots, np.memmap)
-        assert slots.dtype == np.int32
-        assert slots.tolist() == [3, 2, 1, 3, 2, 1]
+        positions = order_split(
+            orderer, folder=tmp_path, lines=[line_of("a b c"), line_of("a b", pieces=[2, 1])]
+        )
+        assert isinstance(positions, np.memmap)
+        assert positions.dtype == np.int32
+        assert positions.tolist() == [3, 2, 1, 3, 2, 1]
         unread = iter([line_of("a")])
-        assert order_split(orderer, folder=tmp_path, lines=unread).tolist() == slots.tolist()
+        assert order_split(orderer, folder=tmp_path, lines=unread).tolist() == positions.tolist()
         assert len(list(unread)) == 1
         assert len(list(tmp_path.iterdir())) == 1
 
     def test_a_refused_line_leaves_nothing_behind(self, tmp_path: Path) -> None:
-        path = tmp_path / "slots.txt"
+        path = tmp_path / "positions.txt"
         path.write_text("1 2\n2 2\n", encoding="utf-8")
         orderer = prepare_order(Order(name="file", files={"train": path}), split="train")
         lines = [line_of("a b", number=1), line_of("a b", number=2)]
@@ -269,7 +275,7 @@ class TestCache:
         assert order_split(orderer, folder=tmp_path / "new", lines=[]).size == 0
 
     def test_the_fingerprint_follows_what_the_order_depends_on(self, tmp_path: Path) -> None:
-        path = tmp_path / "slots.txt"
+        path = tmp_path / "positions.txt"
         by_file = Order(name="file", files={"train": path, "dev": path})
 
         def fingerprints() -> list[str]:

@@ -76,8 +76,16 @@ def test_the_order_goes_down_the_tree() -> None:
     words = ["return", "self", ".", "resolve", "(", "context", ")"]
     orderer = prepare_order(Order(name="syn", parser="python"), split="train")
     line = Line(number=1, words=words, pieces=[1] * len(words))
-    (slots,) = orderer.slots([line])
-    assert [words[slot - 1] for slot in slots] == ["return", "(", ")", ".", "resolve", "context", "self"]
+    (positions,) = orderer.positions([line])
+    assert [words[position - 1] for position in positions] == [
+        "return",
+        "(",
+        ")",
+        ".",
+        "resolve",
+        "context",
+        "self",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,10 @@ orders = st.integers(2, 12).flatmap(lambda length: st.permutations(range(1, leng
 LETTERS = "abcdefghijkl"
 
 
-def statistics(*slots: Sequence[int], labels: Sequence[str] = ()) -> OrderStatistics:
+def statistics(*positions: Sequence[int], labels: Sequence[str] = ()) -> OrderStatistics:
     """Of sentences that read a b c …, with a label for each token of each."""
     found = order_statistics(
-        slots, [LETTERS[: len(one)] for one in slots], labels={"kind": labels} if labels else None
+        positions, [LETTERS[: len(one)] for one in positions], labels={"kind": labels} if labels else None
     )
     assert found is not None
     return found
@@ -42,36 +42,36 @@ def statistics(*slots: Sequence[int], labels: Sequence[str] = ()) -> OrderStatis
 # Laws
 
 
-@given(slots=orders)
-def test_tau_counts_pairs_that_are_written_in_the_order_they_are_read(slots: list[int]) -> None:
-    in_order = [earlier < later for earlier, later in combinations(slots, 2)]
-    assert kendall(slots) == pytest.approx((2 * sum(in_order) - len(in_order)) / len(in_order))
+@given(positions=orders)
+def test_tau_counts_pairs_that_are_written_in_the_order_they_are_read(positions: list[int]) -> None:
+    in_order = [earlier < later for earlier, later in combinations(positions, 2)]
+    assert kendall(positions) == pytest.approx((2 * sum(in_order) - len(in_order)) / len(in_order))
 
 
-@given(slots=orders)
-def test_rho_is_the_correlation_of_step_and_slot(slots: list[int]) -> None:
-    assert spearman(slots) == pytest.approx(np.corrcoef(range(len(slots)), slots)[0, 1])
+@given(positions=orders)
+def test_rho_is_the_correlation_of_step_and_position(positions: list[int]) -> None:
+    assert spearman(positions) == pytest.approx(np.corrcoef(range(len(positions)), positions)[0, 1])
 
 
-@given(slots=orders)
-def test_moves_are_measured_on_the_canvas_that_holds_both_tokens(slots: list[int]) -> None:
-    history = steps([str(slot) for slot in slots], slots)
-    for number, move in enumerate(moves(slots)):
+@given(positions=orders)
+def test_moves_are_measured_on_the_canvas_that_holds_both_tokens(positions: list[int]) -> None:
+    history = steps([str(position) for position in positions], positions)
+    for number, move in enumerate(moves(positions)):
         last, new = history[number].token, history[number + 1].token
         canvas = history[number + 1].canvas
-        assert move.places == canvas.index(new) - canvas.index(last)
-        assert move.slots == int(new) - int(last)
+        assert move.indices == canvas.index(new) - canvas.index(last)
+        assert move.positions == int(new) - int(last)
 
 
-@given(slots=orders)
-def test_a_mirrored_order_has_the_opposite_tau(slots: list[int]) -> None:
-    mirrored = [len(slots) + 1 - slot for slot in slots]
-    here, there = statistics(slots).figures, statistics(mirrored).figures
+@given(positions=orders)
+def test_a_mirrored_order_has_the_opposite_tau(positions: list[int]) -> None:
+    mirrored = [len(positions) + 1 - position for position in positions]
+    here, there = statistics(positions).figures, statistics(mirrored).figures
     assert there.kendall == pytest.approx(-here.kendall)
     assert there.spearman == pytest.approx(-here.spearman)
     assert (there.left_to_right, there.right_to_left) == (here.right_to_left, here.left_to_right)
     assert (there.jump, there.canvas_jump) == (here.jump, here.canvas_jump)
-    assert there.first_slot == pytest.approx(1 - here.first_slot)
+    assert there.first_position == pytest.approx(1 - here.first_position)
 
 
 @pytest.mark.parametrize("sentences", [["ab"], ["abc"], ["aab", "cd"], ["abab", "ca", "ccc"], ["abcda"]])
@@ -95,25 +95,25 @@ def test_chance_is_what_all_orders_together_come_to(sentences: list[str]) -> Non
     np.testing.assert_allclose(listed.heat, expected.heat)
 
 
-@given(slots=orders, others=orders)
-def test_the_heat_map_spreads_tokens_evenly(slots: list[int], others: list[int]) -> None:
+@given(positions=orders, others=orders)
+def test_the_heat_map_spreads_tokens_evenly(positions: list[int], others: list[int]) -> None:
     expected = np.zeros((TENTHS, TENTHS))
-    for order in (slots, others):
+    for order in (positions, others):
         # Points so fine that each lies in one token and in one tenth.
         points = np.arange(len(order) * TENTHS)
         covers = np.zeros((len(order), TENTHS))
         np.add.at(covers, (points // TENTHS, points // len(order)), 1 / TENTHS)
         expected += covers.T @ covers[np.array(order) - 1]
-    heat = np.array(statistics(slots, others).heat)
-    np.testing.assert_allclose(heat, expected * TENTHS / (len(slots) + len(others)))
+    heat = np.array(statistics(positions, others).heat)
+    np.testing.assert_allclose(heat, expected * TENTHS / (len(positions) + len(others)))
     np.testing.assert_allclose(heat.sum(axis=0), 1)
     np.testing.assert_allclose(heat.sum(axis=1), 1)
 
 
-@given(slots=orders)
-def test_sentences_of_less_than_two_tokens_count_nowhere(slots: list[int]) -> None:
-    with_short = order_statistics([[], slots, [1]], ["", LETTERS[: len(slots)], "z"])
-    assert with_short == statistics(slots)
+@given(positions=orders)
+def test_sentences_of_less_than_two_tokens_count_nowhere(positions: list[int]) -> None:
+    with_short = order_statistics([[], positions, [1]], ["", LETTERS[: len(positions)], "z"])
+    assert with_short == statistics(positions)
     assert order_statistics([[], [1]], ["", "z"]) is None
     assert expected_by_chance(["", "z"]) is None
     assert compare([[1]], ["z"]) is None
@@ -133,7 +133,7 @@ def test_rarer_words_are_in_no_earlier_quarter(counts: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slots", "expected"),
+    ("positions", "expected"),
     [
         #         tau   jump  so far  next  beside  run  first
         ([1, 2, 3], (1, 1, 1, 1, 1, 3, 0)),
@@ -144,16 +144,16 @@ def test_rarer_words_are_in_no_earlier_quarter(counts: dict[str, int]) -> None:
         ([4, 2, 6, 1, 3, 5, 7], (1 / 3, 17 / 6, 2, 0, 0, 1, 1 / 2)),
     ],
 )
-def test_figures_of_one_order(slots: list[int], expected: tuple[float, ...]) -> None:
-    found = statistics(slots).figures
+def test_figures_of_one_order(positions: list[int], expected: tuple[float, ...]) -> None:
+    found = statistics(positions).figures
     shown = (
         found.kendall,
         found.jump,
         found.canvas_jump,
-        found.next_slot,
+        found.next_position,
         found.beside,
         found.run_length,
-        found.first_slot,
+        found.first_position,
     )
     assert shown == pytest.approx(expected)
 
@@ -165,7 +165,7 @@ def test_figures_of_several_orders() -> None:
     assert found.figures.kendall == pytest.approx(1 / 3)
     assert found.figures.left_to_right == pytest.approx(2 / 3)
     assert found.figures.right_to_left == pytest.approx(1 / 3)
-    assert found.figures.next_slot == pytest.approx(4 / 5)
+    assert found.figures.next_position == pytest.approx(4 / 5)
     assert found.figures.run_length == pytest.approx(8 / 4)
 
 

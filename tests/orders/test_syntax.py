@@ -187,7 +187,7 @@ class TestSpacy:
     def test_syn_writes_the_verb_first(self, parser: SpacyParser) -> None:
         orderer = prepare_order(Order(name="syn", parser=parser.name), split="train")
         lines = [Line(number=1, words=CAT, pieces=[1, 2, 1, 1, 1, 1, 1])]
-        assert list(orderer.slots(lines)) == [[4, 2, 3, 5, 8, 1, 7, 6]]
+        assert list(orderer.positions(lines)) == [[4, 2, 3, 5, 8, 1, 7, 6]]
 
     def test_an_absent_pipeline_is_named(self) -> None:
         pytest.importorskip("spacy")

@@ -16,8 +16,8 @@ import pytest
 
 from anyorder.config.order import Order
 from anyorder.config.recipe import Recipe
-from anyorder.inference.generator import Writer
-from anyorder.inference.hypothesis import Output
+from anyorder.inference.generator import Generator
+from anyorder.inference.hypothesis import Hypothesis
 from anyorder.orders.orderer import Line, prepare_order
 from anyorder.training.trainer import train
 
@@ -156,24 +156,24 @@ def other_kind(recipe: Recipe, *, steps: int, **sections: dict[str, object]) -> 
     return Recipe.model_validate(values | {"run": recipe.run.with_name(differs)})
 
 
-def written(writer: Writer, corpus: Corpus, **options: object) -> list[tuple[Output, str]]:
+def written(generator: Generator, corpus: Corpus, **options: object) -> list[tuple[Hypothesis, str]]:
     """The output for each held-out sentence, beside what it should be."""
     sources = [" ".join(SOURCE_WORDS[word] for word in sentence) for sentence in corpus.held_out]
     wanted = [" ".join(TARGET_WORDS[word] for word in sentence) for sentence in corpus.held_out]
-    outputs = [best for best, *_ in writer.generate(sources, **options)]
+    outputs = [best for best, *_ in generator.generate(sources, **options)]
     return list(zip(outputs, wanted, strict=True))
 
 
-def exactly_right(pairs: list[tuple[Output, str]]) -> float:
+def exactly_right(pairs: list[tuple[Hypothesis, str]]) -> float:
     return sum(output.text == text for output, text in pairs) / len(pairs)
 
 
-def follows(output: Output, order: Order, *, number: int, writer: Writer) -> bool:
+def follows(output: Hypothesis, order: Order, *, number: int, generator: Generator) -> bool:
     """Whether an output was written in the order that its own words ask for."""
     words = output.text.split()
-    orderer = prepare_order(order, split="dev", common=writer.trained.common_words)
-    (slots,) = orderer.slots([Line(number=number, words=words, pieces=[1] * len(words))])
-    return list(output.slots) == slots
+    orderer = prepare_order(order, split="dev", common=generator.trained.common_words)
+    (positions,) = orderer.positions([Line(number=number, words=words, pieces=[1] * len(words))])
+    return list(output.positions) == positions
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def follows(output: Output, order: Order, *, number: int, writer: Writer) -> boo
 def test_a_small_model_learns_to_write_in_this_order(order: str, corpus: Corpus) -> None:
     recipe = recipe_for(order, corpus)
     train(recipe, listener=Silence())
-    writer = Writer.load(recipe.run)
-    pairs = written(writer, corpus)
+    generator = Generator.load(recipe.run)
+    pairs = written(generator, corpus)
     exact = exactly_right(pairs)
     print(f"\n{order}: {exact:.1%} exact after {recipe.train.steps} steps", end="")
     assert exact >= 0.95
@@ -194,7 +194,7 @@ def test_a_small_model_learns_to_write_in_this_order(order: str, corpus: Corpus)
         update={"files": {split: corpus.folder / path for split, path in recipe.order.files.items()}}
     )
     followed = sum(
-        output.text == text and follows(output, section, number=number, writer=writer)
+        output.text == text and follows(output, section, number=number, generator=generator)
         for number, (output, text) in enumerate(pairs, start=1)
     )
     print(f", {followed / len(pairs):.1%} exact and in order", end="")
@@ -205,7 +205,7 @@ def test_a_small_model_learns_to_write_in_this_order(order: str, corpus: Corpus)
 def test_an_ordinary_transformer_learns_it_too(corpus: Corpus) -> None:
     recipe = other_kind(recipe_for("l2r", corpus), steps=STEPS["l2r"], model={"kind": "transformer"})
     train(recipe, listener=Silence())
-    exact = exactly_right(written(Writer.load(recipe.run), corpus))
+    exact = exactly_right(written(Generator.load(recipe.run), corpus))
     print(f"\ntransformer: {exact:.1%} exact after {recipe.train.steps} steps", end="")
     assert exact >= 0.95
 
@@ -223,13 +223,13 @@ def test_an_insertion_transformer_learns_it_too(loss: str, termination: str, cor
         insertion={"loss": loss, "termination": termination, "temperature": 0.5},
     )
     train(recipe, listener=Silence())
-    writer = Writer.load(recipe.run)
-    greedy = exactly_right(written(writer, corpus))
+    generator = Generator.load(recipe.run)
+    greedy = exactly_right(written(generator, corpus))
     print(f"\n{loss}, {termination}: {greedy:.1%} exact after {recipe.train.steps} steps", end="")
     assert greedy >= 0.95
     if termination == "sequence":
         return
-    pairs = written(writer, corpus, parallel=True)
+    pairs = written(generator, corpus, parallel=True)
     exact = exactly_right(pairs)
     rounds = sum(output.iterations for output, _ in pairs) / len(pairs)
     depth = sum(math.floor(math.log2(len(text.split()))) + 1 for _, text in pairs) / len(pairs)

@@ -167,30 +167,30 @@ def test_orders_are_those_of_the_pieces_that_are_seen(folder: Path, order: str) 
     for pair, epoch in product(range(len(TEXT)), range(6)):
         usual = train.corpus.target[pair]
         example = train.example(pair, seed=1, epoch=epoch)
-        slots, length = example.order.tolist(), len(example.target)
-        assert sorted(slots) == list(range(1, length + 1))
+        positions, length = example.order.tolist(), len(example.target)
+        assert sorted(positions) == list(range(1, length + 1))
         assert prepared.tokenizer.decode(example.target.tolist()) == prepared.tokenizer.decode(usual.tolist())
         pieces = train.pieces(pair, seed=1, epoch=epoch)
         assert sum(pieces) == length
         seen += length > len(usual)
         match order:
             case "l2r":
-                assert slots == list(range(1, length + 1))
+                assert positions == list(range(1, length + 1))
             case "r2l":
-                assert slots == list(range(length, 0, -1))
+                assert positions == list(range(length, 0, -1))
             case "odd":
-                assert slots == [*range(1, length + 1, 2), *range(2, length + 1, 2)]
+                assert positions == [*range(1, length + 1, 2), *range(2, length + 1, 2)]
             case "rf":
-                words = np.repeat(np.arange(len(pieces)), pieces)[np.array(slots) - 1]
+                words = np.repeat(np.arange(len(pieces)), pieces)[np.array(positions) - 1]
                 usual_pieces = train.corpus.pieces[pair]
                 start, end = train.corpus.target.offsets[pair : pair + 2]
-                assert train.slots is not None
-                usual_words = np.repeat(np.arange(len(pieces)), usual_pieces)[train.slots[start:end] - 1]
+                assert train.positions is not None
+                usual_words = np.repeat(np.arange(len(pieces)), usual_pieces)[train.positions[start:end] - 1]
                 assert list(dict.fromkeys(words)) == list(dict.fromkeys(usual_words))
                 assert all(
                     after > before
-                    for before, after in pairwise(slots)
-                    if words[slots.index(before)] == words[slots.index(after)]
+                    for before, after in pairwise(positions)
+                    if words[positions.index(before)] == words[positions.index(after)]
                 )
     assert seen > 10
 
@@ -226,7 +226,7 @@ def test_orders_that_are_searched_afterwards_are_of_the_usual_pieces(tmp_path: P
     for each in found:
         assert each["orders"]
         for order in each["orders"]:
-            assert sorted(order["slots"]) == list(range(1, len(each["tokens"]) + 1))
+            assert sorted(order["positions"]) == list(range(1, len(each["tokens"]) + 1))
 
 
 @pytest.mark.parametrize(

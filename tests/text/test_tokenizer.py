@@ -301,8 +301,8 @@ def test_joining_czech(words: list[str], joined: str) -> None:
 def test_moses_is_loaded_only_by_models_that_split_by_it() -> None:
     code = """
 import sys
-from anyorder.ground.config import Side, Text
-from anyorder.ground.tokens import Tokenizer
+from anyorder.config import Side, Text
+from anyorder.text.tokenizer import Tokenizer
 tokenizer = Tokenizer.train(Text(source=Side(split="spaces"), target=Side(split="spaces")), ["a"], ["b"])
 tokenizer.decode(tokenizer.encode("b", "target").ids)
 print("sacremoses" in sys.modules)

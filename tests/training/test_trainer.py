@@ -424,12 +424,12 @@ class DiskFiller(Watcher):
     ],
 )
 def test_a_full_disk_stops_in_one_line_and_the_run_goes_on_later(
-    corpus: Path, unstopped: Path, tmp_path: Path, moment: dict[str, int], unwritten: str
+    corpus: Path, unstopped: Path, tmp_path: Path, scorer: dict[str, int], unwritten: str
 ) -> None:
     recipe = recipe_of(corpus, tmp_path / "run", *EVENTFUL)
     refused = pytest.raises(UserError, match=rf"{unwritten}: can't be written: File too large")
     with refused, ExitStack() as disk:
-        train(recipe, listener=DiskFiller(disk=disk, **moment))
+        train(recipe, listener=DiskFiller(disk=disk, **scorer))
     assert [one.step for one in checkpoints(recipe.run)] == [4]
     load_trained(recipe.run, device=torch.device("cpu"))
     train(recipe, listener=Watcher(), resume=True)

@@ -18,32 +18,32 @@ Capture = pytest.CaptureFixture[str]
 ORDERS = st.integers(1, 7).flatmap(lambda length: st.permutations(range(1, length + 1)))
 
 
-def words(slots: list[int]) -> list[str]:
-    return [f"w{slot}" for slot in slots]
+def words(positions: list[int]) -> list[str]:
+    return [f"w{position}" for position in positions]
 
 
-@given(slots=ORDERS)
-def test_a_row_says_which_tokens_its_own_stands_right_of(slots: list[int]) -> None:
-    found = relations_of(words(slots), slots)
-    sentence = ["<s>", *(f"w{slot}" for slot in sorted(slots)), "</s>"]
+@given(positions=ORDERS)
+def test_a_row_says_which_tokens_its_own_stands_right_of(positions: list[int]) -> None:
+    found = relations_of(words(positions), positions)
+    sentence = ["<s>", *(f"w{position}" for position in sorted(positions)), "</s>"]
     for row, token in enumerate(found.tokens):
         for column, other in enumerate(found.tokens):
             apart = sentence.index(token) - sentence.index(other)
             assert found.signs[row][column] == (apart > 0) - (apart < 0)
 
 
-@given(slots=ORDERS)
-def test_places_are_those_on_the_canvas_of_each_step(slots: list[int]) -> None:
-    found = relations_of(words(slots), slots)
-    assert found.places[0] == [0, 1]
-    for places, step in zip(found.places[1:], steps(words(slots), slots), strict=True):
+@given(positions=ORDERS)
+def test_places_are_those_on_the_canvas_of_each_step(positions: list[int]) -> None:
+    found = relations_of(words(positions), positions)
+    assert found.indices[0] == [0, 1]
+    for indices, step in zip(found.indices[1:], steps(words(positions), positions), strict=True):
         canvas = ["<s>", *step.canvas, "</s>"]
-        assert [canvas[place] for place in places] == list(found.tokens[: len(places)])
+        assert [canvas[index] for index in indices] == list(found.tokens[: len(indices)])
 
 
 def test_the_paper_s_example() -> None:
     # (<s>, </s>, dream, I) stand at 0, 3, 2, 1 at its step 3.
-    assert relations_of(["dream", "I"], [2, 1]).places[-1] == [0, 3, 2, 1]
+    assert relations_of(["dream", "I"], [2, 1]).indices[-1] == [0, 3, 2, 1]
 
 
 def test_in_the_terminal() -> None:
@@ -55,7 +55,7 @@ def test_in_the_terminal() -> None:
         "   1  dream    +     −  0  +",
         "   2  I        +     −  −  0",
         "",
-        "places after each step; the last ones are the slots",
+        "places after each step; the last ones are the positions",
         "step  word   0  1  2",
         "      <s>    0  0  0",
         "      </s>   1  2  3",
@@ -86,9 +86,9 @@ def test_the_picture_has_a_matrix_for_each_step() -> None:
     ]
 
 
-@given(slots=ORDERS)
-def test_panels_stay_on_the_paper(slots: list[int]) -> None:
-    root = ElementTree.fromstring(relations_svg(relations_of(words(slots), slots), title="t"))
+@given(positions=ORDERS)
+def test_panels_stay_on_the_paper(positions: list[int]) -> None:
+    root = ElementTree.fromstring(relations_svg(relations_of(words(positions), positions), title="t"))
     width, height = float(root.attrib["width"]), float(root.attrib["height"])
     for panel in root.findall("{*}g"):
         left, top = map(float, panel.attrib["transform"].removeprefix("translate(").rstrip(")").split())

@@ -30,33 +30,33 @@ def readme_steps() -> list[Step]:
     return steps(["dog", "runs", "beach", "along", "the", "a"], [2, 3, 6, 4, 5, 1])
 
 
-@given(slots=permutations)
-def test_last_canvas_is_the_sentence_in_slot_order(slots: list[int]) -> None:
-    history = steps([f"w{slot}" for slot in slots], slots)
-    assert history[-1].canvas == tuple(f"w{slot}" for slot in sorted(slots))
+@given(positions=permutations)
+def test_last_canvas_is_the_sentence_in_position_order(positions: list[int]) -> None:
+    history = steps([f"w{position}" for position in positions], positions)
+    assert history[-1].canvas == tuple(f"w{position}" for position in sorted(positions))
 
 
-@given(slots=permutations)
-def test_taking_the_new_token_away_gives_the_canvas_before(slots: list[int]) -> None:
-    history = steps([f"w{slot}" for slot in slots], slots)
+@given(positions=permutations)
+def test_taking_the_new_token_away_gives_the_canvas_before(positions: list[int]) -> None:
+    history = steps([f"w{position}" for position in positions], positions)
     before: tuple[str, ...] = ()
     for step in history:
-        assert step.canvas[step.place - 1] == step.token
-        assert step.canvas[: step.place - 1] + step.canvas[step.place :] == before
+        assert step.canvas[step.index - 1] == step.token
+        assert step.canvas[: step.index - 1] + step.canvas[step.index :] == before
         before = step.canvas
 
 
-@given(slots=permutations)
-def test_written_at_inverts_the_slots(slots: list[int]) -> None:
-    writers = written_at(steps(["same"] * len(slots), slots))
-    assert [writers[slot - 1] for slot in slots] == list(range(1, len(slots) + 1))
+@given(positions=permutations)
+def test_written_at_inverts_the_positions(positions: list[int]) -> None:
+    writers = written_at(steps(["same"] * len(positions), positions))
+    assert [writers[position - 1] for position in positions] == list(range(1, len(positions) + 1))
 
 
 def test_steps_of_a_small_sentence() -> None:
     assert steps(["dog", "a", "runs"], [2, 1, 3], [-0.1, -0.2, -0.3]) == [
-        Step(canvas=("dog",), place=1, token="dog", log_prob=-0.1),
-        Step(canvas=("a", "dog"), place=1, token="a", log_prob=-0.2),
-        Step(canvas=("a", "dog", "runs"), place=3, token="runs", log_prob=-0.3),
+        Step(canvas=("dog",), index=1, token="dog", log_prob=-0.1),
+        Step(canvas=("a", "dog"), index=1, token="a", log_prob=-0.2),
+        Step(canvas=("a", "dog", "runs"), index=3, token="runs", log_prob=-0.3),
     ]
 
 
@@ -69,14 +69,14 @@ def test_unknown_probabilities_are_not_a_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "slots", "log_probs"),
+    ("tokens", "positions", "log_probs"),
     [(["a", "b"], [1, 1], None), (["a"], [1, 2], None), (["a", "b"], [1, 2], [-0.5])],
 )
 def test_steps_that_do_not_fit_are_refused(
-    tokens: list[str], slots: list[int], log_probs: list[float] | None
+    tokens: list[str], positions: list[int], log_probs: list[float] | None
 ) -> None:
     with pytest.raises(ValueError):
-        steps(tokens, slots, log_probs)
+        steps(tokens, positions, log_probs)
 
 
 def test_drawing_has_a_line_a_step_and_no_codes_in_a_pipe() -> None:

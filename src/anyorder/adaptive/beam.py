@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anyorder.decoding.beam import DEAD, Beam, Parents
-from anyorder.decoding.step_scorer import Moment
+from anyorder.decoding.beam import Beam, Parents
+from anyorder.decoding.step_scorer import StepScorer
+from anyorder.insertion import NEG_INF
 from anyorder.models.encoder_decoder import Memory
 from anyorder.models.indigo import END, Indigo
 
@@ -24,8 +25,10 @@ from anyorder.models.indigo import END, Indigo
 class Orders:
     """Some orders of each target, no two of a search alike."""
 
-    slots: Tensor  # (S, B, T), the slot that each step fills, counted from 1; 0 for padding
-    log_probs: Tensor  # (S, B), of the target in that order, its end included; DEAD where there is no order
+    positions: Tensor  # (S, B, T), the position that each step fills, counted from 1; 0 for padding
+    log_probs: (
+        Tensor  # (S, B), of the target in that order, its end included; NEG_INF where there is no order
+    )
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,12 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Choice:
+class NextTokens:
     """The hypotheses to go on with and the token that each writes next, (S, B) each."""
 
     parent: Tensor
-    token: Tensor  # its slot, counted from 0
-    log_mass: Tensor  # DEAD where there was nothing more to choose
+    token: Tensor  # its position, counted from 0
+    log_prob: Tensor  # NEG_INF where there was nothing more to choose
 
 
 @torch.no_grad()
@@ -68,13 +71,15 @@ def search_orders(
     noise: scale of Gumbel noise on the choice of candidates; the log p returned are free of it.
     """
 
-    def best(beam: Beam, candidates: Candidates) -> Choice:
+    def best(beam: Beam, candidates: Candidates) -> NextTokens:
         ahead = None if known is None else known[beam.sentences]
         return _best(beam, candidates, width=width, ahead=ahead, noise=noise, generator=generator)
 
     found = _written(model, memory, targets, lengths, choose=best, orders=width)
     log_probs, rank = found.log_probs.sort(dim=1, descending=True, stable=True)
-    return Orders(slots=found.slots.gather(1, rank[..., None].expand_as(found.slots)), log_probs=log_probs)
+    return Orders(
+        positions=found.positions.gather(1, rank[..., None].expand_as(found.positions)), log_probs=log_probs
+    )
 
 
 def _written(
@@ -83,55 +88,55 @@ def _written(
     targets: Tensor,
     lengths: Tensor,
     *,
-    choose: Callable[[Beam, Candidates], Choice],
+    choose: Callable[[Beam, Candidates], NextTokens],
     orders: int,
     at_first: int = 1,
 ) -> Orders:
     """Write all targets, token by token as `choose` says. orders: B; at_first: hypotheses to begin with."""
     sentences, longest = targets.shape
     found = Orders(
-        slots=targets.new_zeros(sentences, orders, longest),
-        log_probs=memory.states.new_full((sentences, orders), DEAD),
+        positions=targets.new_zeros(sentences, orders, longest),
+        log_probs=memory.states.new_full((sentences, orders), NEG_INF),
     )
-    writing = model.start(memory)
+    decoder_state = model.start(memory)
     beam = Beam.start(sentences, hypotheses=at_first, device=targets.device)
-    slots = targets.new_zeros(sentences, at_first, 0)  # (S, K, tokens written), of the finished sentence
+    positions = targets.new_zeros(sentences, at_first, 0)  # (S, K, tokens written), of the finished sentence
     newest = beam.words
     while len(beam.sentences):
-        state = model.advance(writing, newest.flatten(0, 1), beam.places.flatten(0, 1))
-        moment = Moment(model, writing, state, beam)
-        first_scores = moment.first_log_probs
+        state = model.advance(decoder_state, newest.flatten(0, 1), beam.indices.flatten(0, 1))
+        scorer = StepScorer(model, decoder_state, state, beam)
+        first_scores = scorer.first_log_probs
         whole = lengths[beam.sentences] == beam.length
-        _collect(found, beam, slots, end_scores=first_scores[..., END], whole=whole)
+        _collect(found, beam, positions, end_scores=first_scores[..., END], whole=whole)
         if bool(whole.all()):
             break
         candidates = _candidates(
-            moment, first_scores, slots, targets[beam.sentences], lengths[beam.sentences]
+            scorer, first_scores, positions, targets[beam.sentences], lengths[beam.sentences]
         )
         choice = choose(beam, candidates)
-        beam, slots = _grown(beam, slots, candidates, choice, targets[beam.sentences])
+        beam, positions = _grown(beam, positions, candidates, choice, targets[beam.sentences])
         staying = (~whole).nonzero().squeeze(1)
-        writing.follow(choice.parent, staying)
-        beam, slots = beam.keep(staying), slots[staying]
+        decoder_state.follow(choice.parent, staying)
+        beam, positions = beam.keep(staying), positions[staying]
         newest = beam.words[..., -1:]
     return found
 
 
 def _candidates(
-    moment: Moment, first_scores: Tensor, slots: Tensor, targets: Tensor, lengths: Tensor
+    scorer: StepScorer, first_scores: Tensor, positions: Tensor, targets: Tensor, lengths: Tensor
 ) -> Candidates:
-    """slots: (S, K, written); targets: (S, T); lengths: (S,)."""
-    model = moment.model
-    hypotheses, longest = slots.shape[1], targets.shape[1]
+    """positions: (S, K, written); targets: (S, T); lengths: (S,)."""
+    model = scorer.model
+    hypotheses, longest = positions.shape[1], targets.shape[1]
     written = torch.zeros(len(targets), hypotheses, longest, dtype=torch.bool, device=targets.device)
-    written.scatter_(2, slots - 1, True)
+    written.scatter_(2, positions - 1, True)
     real = torch.arange(longest, device=targets.device) < lengths[:, None]
-    # The tokens written left of a slot, `<s>` not counted, number the gap that it lies in.
+    # The tokens written left of a position, `<s>` not counted, number the gap that it lies in.
     gap = written.cumsum(dim=2)
     words = targets[:, None].expand(-1, hypotheses, -1)
     first, second = model.first_and_second(words.clamp(min=model.word_head.first), gap)
     first_score = first_scores.gather(2, first)
-    second_score = moment.scores_of_second(first, second)
+    second_score = scorer.scores_of_second(first, second)
     word_score, gap_score = (
         (second_score, first_score) if model.position_first else (first_score, second_score)
     )
@@ -146,10 +151,10 @@ def _best(
     ahead: Tensor | None,
     noise: float,
     generator: torch.Generator | None,
-) -> Choice:
+) -> NextTokens:
     """The B best ways to go on. ahead: (S, T), what each token would cost if it came later."""
-    mass = beam.log_mass[..., None] + candidates.word_score + candidates.gap_score  # (S, K, T)
-    mass = mass.masked_fill(~candidates.open, DEAD)
+    mass = beam.log_prob[..., None] + candidates.word_score + candidates.gap_score  # (S, K, T)
+    mass = mass.masked_fill(~candidates.open, NEG_INF)
     rank = mass
     if ahead is not None:
         remaining = (ahead[:, None] * candidates.open).sum(dim=2)  # (S, K)
@@ -160,13 +165,13 @@ def _best(
         rank = rank - noise * (-uniform.log()).log()
     chosen = rank.topk(min(width, mass.shape[1]), dim=1).indices
     longest = candidates.open.shape[2]
-    return Choice(parent=chosen // longest, token=chosen % longest, log_mass=mass.gather(1, chosen))
+    return NextTokens(parent=chosen // longest, token=chosen % longest, log_prob=mass.gather(1, chosen))
 
 
 def _grown(
-    beam: Beam, slots: Tensor, candidates: Candidates, choice: Choice, targets: Tensor
+    beam: Beam, positions: Tensor, candidates: Candidates, choice: NextTokens, targets: Tensor
 ) -> tuple[Beam, Tensor]:
-    """The hypotheses with one more token each, and its slot. slots: (S, K, written); targets: (S, T)."""
+    """The hypotheses with one more token each. positions: (S, K, written); targets: (S, T)."""
     chosen = choice.parent * targets.shape[1] + choice.token  # (S, B), among K · T
     grown = beam.grow(
         parent=choice.parent,
@@ -174,14 +179,14 @@ def _grown(
         gap=candidates.gap.flatten(1).gather(1, chosen),
         word_score=candidates.word_score.flatten(1).gather(1, chosen),
         gap_score=candidates.gap_score.flatten(1).gather(1, chosen),
-        log_mass=choice.log_mass,
+        log_prob=choice.log_prob,
     )
-    inherited = Parents(choice.parent, among=slots.shape[1]).of(slots)
+    inherited = Parents(choice.parent, among=positions.shape[1]).of(positions)
     return grown, torch.cat([inherited, choice.token[..., None] + 1], dim=2)
 
 
-def _collect(found: Orders, beam: Beam, slots: Tensor, *, end_scores: Tensor, whole: Tensor) -> None:
+def _collect(found: Orders, beam: Beam, positions: Tensor, *, end_scores: Tensor, whole: Tensor) -> None:
     """Take out the orders of targets that are all written. end_scores: (S, K); whole: (S,)."""
-    sentences, hypotheses = beam.sentences[whole], slots.shape[1]
-    found.log_probs[sentences, :hypotheses] = (beam.log_mass + end_scores)[whole]
-    found.slots[sentences, :hypotheses, : slots.shape[2]] = slots[whole]
+    sentences, hypotheses = beam.sentences[whole], positions.shape[1]
+    found.log_probs[sentences, :hypotheses] = (beam.log_prob + end_scores)[whole]
+    found.positions[sentences, :hypotheses, : positions.shape[2]] = positions[whole]

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from anyorder.adaptive.beam import Orders, search_orders
 from anyorder.data.batches import Batch
-from anyorder.decoding.beam import DEAD
+from anyorder.insertion import NEG_INF
 from anyorder.models.encoder_decoder import Memory
 from anyorder.models.indigo import Indigo
 from anyorder.models.loss import score_steps
@@ -35,31 +35,31 @@ def search_guided(model: Indigo, memory: Memory, batch: Batch, *, width: int, no
     """Guided by the orders that the batch has, which are among those found unless all are better."""
     known = _costs(model, memory, batch)
     found = _search(model, memory, batch, known=known.tokens, width=width, noise=noise)
-    return best_of(found, Orders(batch.order[:, None], known.log_probs[:, None]), width=width)
+    return merge_orders(found, Orders(batch.order[:, None], known.log_probs[:, None]), width=width)
 
 
 @torch.no_grad()
 def search_thoroughly(model: Indigo, memory: Memory, batch: Batch, *, width: int) -> Orders:
     """For models whose orders are not known beforehand: unguided first, then guided by the best so far."""
     own = Orders(batch.order[:, None], _costs(model, memory, batch).log_probs[:, None])
-    found = best_of(search_unguided(model, memory, batch, width=width), own, width=width)
+    found = merge_orders(search_unguided(model, memory, batch, width=width), own, width=width)
     for _ in range(ROUNDS):
-        best = batch.reordered(found.slots[:, :1], torch.ones_like(batch.weights)[:, None])
-        found = best_of(found, search_guided(model, memory, best, width=width), width=width)
+        best = batch.reordered(found.positions[:, :1], torch.ones_like(batch.weights)[:, None])
+        found = merge_orders(found, search_guided(model, memory, best, width=width), width=width)
     return found
 
 
-def best_of(some: Orders, others: Orders, *, width: int) -> Orders:
+def merge_orders(some: Orders, others: Orders, *, width: int) -> Orders:
     """The best of both, no order twice, best first."""
-    known = (others.slots[:, :, None] == some.slots[:, None]).all(dim=3)  # (S, B', B)
-    again = (known & (some.log_probs > DEAD)[:, None]).any(dim=2)
-    slots = torch.cat([some.slots, others.slots], dim=1)
+    known = (others.positions[:, :, None] == some.positions[:, None]).all(dim=3)  # (S, B', B)
+    again = (known & (some.log_probs > NEG_INF)[:, None]).any(dim=2)
+    positions = torch.cat([some.positions, others.positions], dim=1)
     log_probs = torch.cat(
-        [some.log_probs, others.log_probs.to(some.log_probs).masked_fill(again, DEAD)], dim=1
+        [some.log_probs, others.log_probs.to(some.log_probs).masked_fill(again, NEG_INF)], dim=1
     )
     log_probs, rank = log_probs.sort(dim=1, descending=True, stable=True)
-    slots = slots.gather(1, rank[..., None].expand_as(slots))
-    return Orders(slots=slots[:, :width], log_probs=log_probs[:, :width])
+    positions = positions.gather(1, rank[..., None].expand_as(positions))
+    return Orders(positions=positions[:, :width], log_probs=log_probs[:, :width])
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class _Costs:
 def _costs(model: Indigo, memory: Memory, batch: Batch) -> _Costs:
     scores = score_steps(model, memory, batch)
     steps = scores.word + scores.gap  # (S, T + 1)
-    tokens = torch.zeros_like(steps).scatter(1, batch.order, steps[:, :-1])  # by slot, counted from 1
+    tokens = torch.zeros_like(steps).scatter(1, batch.order, steps[:, :-1])  # by position, counted from 1
     return _Costs(tokens=tokens[:, 1:].where(batch.supervision.mask, 0.0), log_probs=steps.sum(dim=1))
 
 
@@ -91,4 +91,4 @@ def _search(
         noise=noise,
     )
     padding = batch.order.shape[1] - longest
-    return Orders(slots=functional.pad(found.slots, (0, padding)), log_probs=found.log_probs)
+    return Orders(positions=functional.pad(found.positions, (0, padding)), log_probs=found.log_probs)

@@ -8,7 +8,7 @@ from torch import Tensor
 from anyorder import config
 from anyorder.adaptive.beam import Orders
 from anyorder.data.batches import Batch
-from anyorder.decoding.beam import DEAD
+from anyorder.insertion import NEG_INF
 
 
 def order_weights(log_probs: Tensor, settings: config.Search) -> Tensor:
@@ -16,7 +16,7 @@ def order_weights(log_probs: Tensor, settings: config.Search) -> Tensor:
     if settings.weights == "best":
         return torch.zeros_like(log_probs).index_fill(1, torch.tensor([0], device=log_probs.device), 1.0)
     if settings.weights == "uniform":
-        log_probs = log_probs.where(log_probs == DEAD, 0.0)
+        log_probs = log_probs.where(log_probs == NEG_INF, 0.0)
     return (log_probs / settings.temperature).softmax(dim=1)
 
 
@@ -40,8 +40,8 @@ def learn_from(
     """
     weights = order_weights(orders.log_probs, settings)
     if settings.learn_from == "all":
-        return batch.reordered(orders.slots, weights)
+        return batch.reordered(orders.positions, weights)
     chances = weights.cpu().nan_to_num(1.0)  # a model that has diverged weighs nothing; its loss tells so
     drawn = torch.multinomial(chances, 1, generator=generator).to(weights.device)  # (S, 1)
-    slots = orders.slots.gather(1, drawn[..., None].expand(-1, -1, orders.slots.shape[2]))
-    return batch.reordered(slots, torch.ones_like(drawn, dtype=weights.dtype))
+    positions = orders.positions.gather(1, drawn[..., None].expand(-1, -1, orders.positions.shape[2]))
+    return batch.reordered(positions, torch.ones_like(drawn, dtype=weights.dtype))

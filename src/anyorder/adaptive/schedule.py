@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from anyorder import config
 from anyorder.adaptive.objective import annealed, learn_from, order_weights
 from anyorder.adaptive.search import search_batch, searching
-from anyorder.adaptive.store import KeptOrders, is_kept, search_all
+from anyorder.adaptive.store import OrderStore, is_kept, search_all
 from anyorder.data.batches import Batch, mixed_seed
 from anyorder.data.dataset import Dataset
-from anyorder.decoding.beam import DEAD
+from anyorder.insertion import NEG_INF
 from anyorder.models.registry import Model, ordered
 from anyorder.system.distributed import Processes
 
@@ -53,26 +53,28 @@ class SearchSummary:
         return "; ".join(said)
 
 
-def summarise(kept: KeptOrders, data: Dataset, search: config.Search) -> SearchSummary:
+def summarise(kept: OrderStore, data: Dataset, search: config.Search) -> SearchSummary:
     """search: as it is at the update that the orders were found for."""
     lengths = data.corpus.target.lengths()
     searched = np.flatnonzero((lengths > 1) & (lengths <= search.max_length))
     log_probs = torch.from_numpy(kept.log_probs[searched]).double()
     second = log_probs[:, 1:2]  # no column with a beam of one
-    margins = (log_probs[:, :1] - second)[second > DEAD]
+    margins = (log_probs[:, :1] - second)[second > NEG_INF]
     return SearchSummary(
         targets=len(searched),
-        in_bootstrap_order=None if data.slots is None else _count_unchanged(kept, data.slots, searched),
+        in_bootstrap_order=None
+        if data.positions is None
+        else _count_unchanged(kept, data.positions, searched),
         margin=float(np.median(margins.numpy())) if len(margins) else None,
         others=float(order_weights(log_probs, search)[:, 1:].sum()),
     )
 
 
-def _count_unchanged(kept: KeptOrders, slots: NDArray[np.int32], pairs: NDArray[np.intp]) -> int:
+def _count_unchanged(kept: OrderStore, positions: NDArray[np.int32], pairs: NDArray[np.intp]) -> int:
     """Pairs whose best order is the one that they are prepared in."""
     beam = kept.log_probs.shape[1]
     return sum(
-        np.array_equal(kept.values[start * beam : start * beam + end - start], slots[start:end])
+        np.array_equal(kept.values[start * beam : start * beam + end - start], positions[start:end])
         for start, end in zip(kept.offsets[pairs].tolist(), kept.offsets[pairs + 1].tolist(), strict=True)
     )
 
@@ -85,7 +87,7 @@ class Searched:
     epoch: int = 0
 
 
-class OrderFinder:
+class OrderSchedule:
     """Gives batches the orders that they are learned in."""
 
     def __init__(
@@ -100,7 +102,7 @@ class OrderFinder:
         self.recipe, self.search = recipe, recipe.search
         self.model, self.data, self.processes = model, data, processes
         self.progress = progress
-        self.kept: KeptOrders | None = None
+        self.kept: OrderStore | None = None
 
     def refreshed(
         self,

@@ -12,7 +12,7 @@ from anyorder import config
 from anyorder.adaptive.beam import Orders
 from anyorder.adaptive.guided import search_guided, search_thoroughly, search_unguided
 from anyorder.data.batches import Batch
-from anyorder.decoding.beam import DEAD
+from anyorder.insertion import NEG_INF
 from anyorder.models.indigo import Indigo
 from anyorder.system.devices import in_precision
 
@@ -28,8 +28,8 @@ def search_batch(model: Indigo, batch: Batch, settings: config.Search, *, thorou
     settings say, for a few pairs whose best orders are not known.
     """
     orders = Orders(
-        slots=batch.order[:, None].repeat(1, settings.beam, 1),
-        log_probs=torch.full((len(batch.lengths), settings.beam), DEAD, device=batch.order.device),
+        positions=batch.order[:, None].repeat(1, settings.beam, 1),
+        log_probs=torch.full((len(batch.lengths), settings.beam), NEG_INF, device=batch.order.device),
     )
     orders.log_probs[:, 0] = 0.0
     short = (batch.lengths <= settings.max_length).nonzero().squeeze(1)
@@ -42,7 +42,9 @@ def search_batch(model: Indigo, batch: Batch, settings: config.Search, *, thorou
             search = search_guided if settings.look_ahead else search_unguided
             found = search(model, memory, pairs, width=settings.beam, noise=settings.gumbel)
         # A target of few tokens has fewer orders than B: the best stands in, and counts nothing.
-        orders.slots[short] = found.slots.where(found.log_probs[..., None] > DEAD, found.slots[:, :1])
+        orders.positions[short] = found.positions.where(
+            found.log_probs[..., None] > NEG_INF, found.positions[:, :1]
+        )
         orders.log_probs[short] = found.log_probs.to(orders.log_probs)
     return orders
 

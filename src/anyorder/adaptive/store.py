@@ -1,6 +1,6 @@
 """The orders of all training pairs, found by one search and kept on disk for some epochs.
 
-    RUN/orders/step-2001/slots.npy log_probs.npy search.json     found before that update
+    RUN/orders/step-2001/positions.npy log_probs.npy search.json     found before that update
 
 Until all are found the folder has another name and a list of what is done, so that a search goes on where it
 was stopped. Several processes share the work through the folder.
@@ -31,7 +31,12 @@ from anyorder.models.indigo import Indigo
 from anyorder.system.distributed import Processes
 from anyorder.system.files import make_folder, write_array, write_file
 
-SLOTS_FILE, LOG_PROBS_FILE, DONE_FILE, SEARCH_FILE = "slots.npy", "log_probs.npy", "done.npy", "search.json"
+POSITIONS_FILE, LOG_PROBS_FILE, DONE_FILE, SEARCH_FILE = (
+    "slots.npy",
+    "log_probs.npy",
+    "done.npy",
+    "search.json",
+)
 Progress = Callable[[int, int], None]  # pairs done, pairs in all
 
 
@@ -40,7 +45,7 @@ class SearchStopped(Exception):
 
 
 @dataclass(frozen=True)
-class KeptOrders:
+class OrderStore:
     """The orders of all training pairs, mapped from disk.
 
     Pair i's are values[offsets[i] · B : offsets[i + 1] · B], one order after the other.
@@ -51,10 +56,10 @@ class KeptOrders:
     offsets: NDArray[np.int64]  # of the targets' tokens
 
     @classmethod
-    def open(cls, folder: Path, data: Dataset, *, mode: Literal["r", "r+"] = "r") -> KeptOrders:
+    def open(cls, folder: Path, data: Dataset, *, mode: Literal["r", "r+"] = "r") -> OrderStore:
         """As they lie in a folder."""
         return cls(
-            values=np.load(folder / SLOTS_FILE, mmap_mode=mode),
+            values=np.load(folder / POSITIONS_FILE, mmap_mode=mode),
             log_probs=np.load(folder / LOG_PROBS_FILE, mmap_mode=mode),
             offsets=data.corpus.target.offsets,
         )
@@ -62,22 +67,22 @@ class KeptOrders:
     def put(self, pairs: NDArray[np.int64], orders: Orders) -> None:
         """Keep those of a batch."""
         beam = self.log_probs.shape[1]
-        slots = orders.slots.cpu().numpy()
+        positions = orders.positions.cpu().numpy()
         for row, pair in enumerate(pairs):
             start, end = self.offsets[pair : pair + 2]
-            self.values[start * beam : end * beam] = slots[row, :, : end - start].ravel()
+            self.values[start * beam : end * beam] = positions[row, :, : end - start].ravel()
         self.log_probs[pairs] = orders.log_probs.cpu().numpy()
 
     def of(self, pairs: NDArray[np.int64], *, device: torch.device) -> Orders:
         """Those of a batch."""
         beam = self.log_probs.shape[1]
         lengths = self.offsets[pairs + 1] - self.offsets[pairs]
-        slots = np.zeros((len(pairs), beam, int(lengths.max())), dtype=np.int64)
+        positions = np.zeros((len(pairs), beam, int(lengths.max())), dtype=np.int64)
         for row, (pair, length) in enumerate(zip(pairs, lengths, strict=True)):
             start = self.offsets[pair] * beam
-            slots[row, :, :length] = self.values[start : start + beam * length].reshape(beam, length)
+            positions[row, :, :length] = self.values[start : start + beam * length].reshape(beam, length)
         return Orders(
-            slots=torch.from_numpy(slots).to(device),
+            positions=torch.from_numpy(positions).to(device),
             log_probs=torch.from_numpy(np.array(self.log_probs[pairs])).to(device),
         )
 
@@ -92,7 +97,7 @@ def search_all(
     last_step: int = 0,
     progress: Progress | None = None,
     interrupted: Callable[[], bool] = lambda: False,
-) -> KeptOrders:
+) -> OrderStore:
     """Search the orders of all pairs, each process a share of them, and keep them in the run's folder.
 
     What was found for this step before, all or a part, is used again if it was searched for in the same way.
@@ -108,7 +113,7 @@ def search_all(
             _make_room(unfinished, data, recipe, batches=len(plan))
         processes.wait()
         last = kept_folder(recipe.run, last_step)
-        known = KeptOrders.open(last, data) if last.exists() else None
+        known = OrderStore.open(last, data) if last.exists() else None
         share = _Share(model, data, recipe, processes, unfinished, step=step, known=known)
         share.search(plan, progress=progress, interrupted=interrupted)
         processes.wait()
@@ -116,7 +121,7 @@ def search_all(
             unfinished.rename(folder)
             (folder / DONE_FILE).unlink()
         processes.wait()
-    return KeptOrders.open(folder, data)
+    return OrderStore.open(folder, data)
 
 
 def is_kept(recipe: config.Recipe, data: Dataset, *, step: int) -> bool:
@@ -154,12 +159,12 @@ class _Share:
         folder: Path,
         *,
         step: int,
-        known: KeptOrders | None,
+        known: OrderStore | None,
     ) -> None:
         self.model, self.data, self.recipe, self.processes = model, data, recipe, processes
         self.step, self.known = step, known
         self.search_settings = annealed(recipe.search, step=step)
-        self.kept = KeptOrders.open(folder, data, mode="r+")
+        self.kept = OrderStore.open(folder, data, mode="r+")
         self.done: NDArray[np.uint8] = np.load(folder / DONE_FILE, mmap_mode="r+")
 
     def search(
@@ -188,7 +193,7 @@ class _Share:
         examples = [self.data.example(int(pair), seed=seed, epoch=0) for pair in pairs]
         batch = collate(examples).to(self.processes.device)
         if self.known is not None:
-            best = self.known.of(pairs, device=batch.order.device).slots[:, :1]
+            best = self.known.of(pairs, device=batch.order.device).positions[:, :1]
             batch = batch.reordered(best, torch.ones_like(batch.weights)[:, None])
         self.kept.put(pairs, search_batch(self.model, batch, self.search_settings))
         # On disk before they are called done: what a power failure leaves is used again.
@@ -205,7 +210,7 @@ def _make_room(folder: Path, data: Dataset, recipe: config.Recipe, *, batches: i
         return
     tokens, beam = int(data.corpus.target.offsets[-1]), recipe.search.beam
     empty: dict[str, NDArray[Any]] = {
-        SLOTS_FILE: np.zeros(tokens * beam, dtype=np.int16),
+        POSITIONS_FILE: np.zeros(tokens * beam, dtype=np.int16),
         LOG_PROBS_FILE: np.zeros((len(data), beam), dtype=np.float32),
         DONE_FILE: np.zeros(batches, dtype=np.uint8),
     }

@@ -12,7 +12,7 @@ from anyorder import config
 from anyorder.bench.timing import Row, calibration, interleaved, time_rows
 from anyorder.config.model import Shape
 from anyorder.decoding.batching import decode_batch
-from anyorder.decoding.beam import Hypothesis
+from anyorder.decoding.beam import TokenHypothesis
 from anyorder.models.indigo import Indigo
 from anyorder.models.insertion_transformer import InsertionTransformer
 from anyorder.models.registry import Model
@@ -57,7 +57,9 @@ def bench_decoding(setting: Setting, *, lengths: Sequence[int], repeats: int) ->
     return [*rows, calibration()]
 
 
-def _decode(model: Model, settings: config.Decode, *, sentences: int, length: int) -> list[list[Hypothesis]]:
+def _decode(
+    model: Model, settings: config.Decode, *, sentences: int, length: int
+) -> list[list[TokenHypothesis]]:
     """Some random sources, to targets of exactly this length."""
     chance = torch.Generator().manual_seed(length)
     source = torch.randint(UNK, model.shape.vocabulary, (sentences, length), generator=chance)

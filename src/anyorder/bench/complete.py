@@ -18,7 +18,7 @@ from anyorder.bench.requests import Request, kept_share
 from anyorder.data.batches import collate_sources
 from anyorder.errors import UserError
 from anyorder.evaluation.significance import compare
-from anyorder.inference.generator import Writer
+from anyorder.inference.generator import Generator
 from anyorder.metrics import Options, Result, evaluate
 from anyorder.models.indigo import Indigo
 from anyorder.models.registry import ordered
@@ -70,11 +70,11 @@ class _Setting:
 
 
 def bench_completing(
-    writer: Writer,
+    generator: Generator,
     sources: Sequence[str],
     references: Sequence[str],
     *,
-    baseline: Writer | None = None,
+    baseline: Generator | None = None,
     beam: int,
     names: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -84,12 +84,12 @@ def bench_completing(
     names: require the identifiers of code instead of words drawn by chance; progress: told how many
     sentences of how many are done.
     """
-    settings = [_Setting(FREE, [{}] * len(sources), _free(writer, beam=beam), None)]
-    complete = _complete(writer, beam=beam)
+    settings = [_Setting(FREE, [{}] * len(sources), _free(generator, beam=beam), None)]
+    complete = _complete(generator, beam=beam)
     if names:
         settings += _with_names(references, complete)
     else:
-        settings += _with_words(references, writer, complete)
+        settings += _with_words(references, generator, complete)
         settings += _with_text(references, complete)
     if baseline is not None:
         settings = [*settings, *_by_baseline(settings, baseline, beam=beam)]
@@ -99,9 +99,9 @@ def bench_completing(
         for repeat in range(REPEATS):
             for setting in settings:
                 if repeat < setting.repeats:
-                    _take_turn(setting, sources, chosen, writer.tokenizer, again=repeat > 0)
+                    _take_turn(setting, sources, chosen, generator.tokenizer, again=repeat > 0)
         progress(min(first + AT_ONCE, len(sources)), len(sources))
-    return list(_lines(settings, references, Options.for_side(writer.trained.recipe.text.target)))
+    return list(_lines(settings, references, Options.for_side(generator.trained.recipe.text.target)))
 
 
 def _take_turn(
@@ -121,7 +121,7 @@ def _take_turn(
     setting.written.extend(written)
 
 
-def _with_words(references: Sequence[str], writer: Writer, complete: Write) -> Iterator[_Setting]:
+def _with_words(references: Sequence[str], generator: Generator, complete: Write) -> Iterator[_Setting]:
     """Some words of the reference must appear, or may not; nested sets of them."""
     chance = np.random.default_rng(SEED)
     words = [requests.drawn_words(reference, chance, most=max(REQUIRED)) for reference in references]
@@ -135,8 +135,8 @@ def _with_words(references: Sequence[str], writer: Writer, complete: Write) -> I
     ]
     yield _Setting("2 required, in order", list(map(_in_order, two)), complete, "2 required")
     four = [{"must": some} for some in words]
-    yield _Setting("4 required, greedy", four, _complete(writer, beam=1), "4 required")
-    yield _Setting("4 required, sampled", four, _complete(writer, search="sample"), "4 required")
+    yield _Setting("4 required, greedy", four, _complete(generator, beam=1), "4 required")
+    yield _Setting("4 required, sampled", four, _complete(generator, search="sample"), "4 required")
     yield _Setting("2 forbidden", [{"forbid": some[:2]} for some in words], complete, FREE)
 
 
@@ -176,7 +176,7 @@ def _in_order(must: Sequence[str]) -> Request:
     return {"must": must, "in_order": len(must) > 1}
 
 
-def _by_baseline(settings: Sequence[_Setting], baseline: Writer, *, beam: int) -> Iterator[_Setting]:
+def _by_baseline(settings: Sequence[_Setting], baseline: Generator, *, beam: int) -> Iterator[_Setting]:
     """What left-to-right models have for required words."""
     model = ordered(baseline.trained.model, purpose="bench complete")
     check_searchable(model)
@@ -192,13 +192,13 @@ def _by_baseline(settings: Sequence[_Setting], baseline: Writer, *, beam: int) -
                 yield _Setting(f"baseline, {setting.name}", setting.requests, complete, by_grid)
 
 
-def _free(writer: Writer, *, beam: int) -> Write:
-    return lambda sources, _: [outputs[0].text for outputs in writer.generate(sources, beam=beam)]
+def _free(generator: Generator, *, beam: int) -> Write:
+    return lambda sources, _: [outputs[0].text for outputs in generator.generate(sources, beam=beam)]
 
 
-def _complete(writer: Writer, **options: Any) -> Write:  # noqa: ANN401
+def _complete(generator: Generator, **options: Any) -> Write:  # noqa: ANN401
     return lambda sources, requests: [
-        outputs[0].text for outputs in writer.complete(sources, requests, **options)
+        outputs[0].text for outputs in generator.complete(sources, requests, **options)
     ]
 
 

@@ -1,7 +1,7 @@
 """Grid beam search (Hokamp and Liu, 2017): what users of left-to-right models have for required words.
 
 Hypotheses are compared only with those that hold as many tokens of the required words, so that none of these
-is put off until it is too late. It is here to compare with; `anyorder.search.decode` knows nothing of it.
+is put off until it is too late. It is here to compare with; decoding knows nothing of it.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def grid_beam(
 ) -> tuple[int, ...]:
     """The best sentence that holds all required words, from left to right. source, mask: of one sentence."""
     check_searchable(model)
-    writing = model.start(model.encode(source, mask))
+    decoder_state = model.start(model.encode(source, mask))
     beam = [Partial(row=0, log_prob=0.0, waiting=tuple(required))]
     newest = torch.tensor([[BOS, EOS]], device=source.device)
-    places = torch.tensor([[0, 1]], device=source.device)
+    indices = torch.tensor([[0, 1]], device=source.device)
     ended: list[Partial] = []
     for _ in range(limit + 1):
-        state = model.advance(writing, newest, places)
-        scores = model.first_log_probs(writing, state, places)  # (K, V)
+        state = model.advance(decoder_state, newest, indices)
+        scores = model.first_log_probs(decoder_state, state, indices)  # (K, V)
         best_words = scores.topk(min(width + 1, scores.shape[1]), dim=1).indices.tolist()
         banks: dict[int, list[Partial]] = {}
         for row, partial in enumerate(beam):
@@ -87,10 +87,10 @@ def grid_beam(
         if not beam:
             break
         parents = torch.tensor([[partial.row for partial in beam]], device=source.device)
-        writing.follow(parents, torch.zeros(1, dtype=torch.long, device=source.device))
+        decoder_state.follow(parents, torch.zeros(1, dtype=torch.long, device=source.device))
         newest = torch.tensor([[partial.tokens[-1]] for partial in beam], device=source.device)
-        last_gap = torch.full((len(beam),), places.shape[1] - 2, device=source.device)
-        places = insert(places[parents[0]], last_gap)
+        last_gap = torch.full((len(beam),), indices.shape[1] - 2, device=source.device)
+        indices = insert(indices[parents[0]], last_gap)
         # The score of whatever goes on is at most what it has now, spread over the longest sentence.
         if ended and max(map(_score, ended)) > max(one.log_prob / (limit + 1) for one in beam):
             break

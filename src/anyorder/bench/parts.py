@@ -26,7 +26,7 @@ def bench_attention(*, batch: int, length: int, width: int, heads: int, repeats:
     """Whole sublayers, forward and backward, all with a causal mask and the same projections."""
     torch.manual_seed(0)
     states = torch.randn(batch, length, width, requires_grad=True)
-    slots = torch.stack([torch.randperm(length) for _ in range(batch)])
+    positions = torch.stack([torch.randperm(length) for _ in range(batch)])
     later = torch.ones(length, length, dtype=torch.bool).triu(diagonal=1)
     ternary = SelfAttention(width=width, heads=heads, kinds=3, dropout=0.0)
     clipped = SelfAttention(width=width, heads=heads, kinds=33, dropout=0.0)
@@ -41,7 +41,7 @@ def bench_attention(*, batch: int, length: int, width: int, heads: int, repeats:
         "relations of the decoder (left, itself, right)": lambda: _train(
             ternary,
             lambda: ternary(
-                states, relations=Relations.signed(relations(slots), dtype=states.dtype), blocked=later
+                states, relations=Relations.signed(relations(positions), dtype=states.dtype), blocked=later
             ),
         ),
         "distances of the encoder (clipped to 16)": lambda: _train(

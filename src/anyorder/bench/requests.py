@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-Request = Mapping[str, Any]  # as `Writer.complete` takes it
+Request = Mapping[str, Any]  # as `Generator.complete` takes it
 WORD = re.compile(r"\w+(?:-\w+)*")  # with its hyphens, without its punctuation
 BLANK = re.compile(r"___(?:\{(\d*)(?:(,)(\d*))?\})?")
 

@@ -62,12 +62,14 @@ def _step(
 
 def _batch(setting: Setting, sentences: int, *, shuffled: bool) -> Batch:
     chance = np.random.default_rng(0)
-    slots = np.arange(1, setting.length + 1, dtype=np.int32)
+    positions = np.arange(1, setting.length + 1, dtype=np.int32)
     words = random_source(setting, sentences).numpy().astype(np.int32)
     return collate(
         [
             Example(
-                source=line, target=line[::-1].copy(), order=chance.permutation(slots) if shuffled else slots
+                source=line,
+                target=line[::-1].copy(),
+                order=chance.permutation(positions) if shuffled else positions,
             )
             for line in words
         ]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from anyorder.bench.timing import Row
 from anyorder.cli.options import AS_JSON
 from anyorder.cli.output import print_json, results, table
 from anyorder.cli.progress import Watcher
@@ -22,6 +21,7 @@ from anyorder.viz.charts import Axis, Curve, line_chart
 
 if TYPE_CHECKING:
     from anyorder.bench.decode import Setting
+    from anyorder.bench.timing import Row
 
 
 def bench_chart(rows: Sequence[Row], *, title: str, axis: str, upward: str) -> str:
@@ -185,16 +185,16 @@ def complete(
     Example: `anyorder bench complete runs/canvas --source test.en --target test.de --against runs/l2r`
     """
     from anyorder.bench.complete import bench_completing
-    from anyorder.inference.generator import Writer
+    from anyorder.inference.generator import Generator
 
     sources, targets = (_sentences(path)[:lines] for path in (source, target))
     if len(sources) != len(targets):
         raise UserError(f"{source} has {len(sources)} lines, {target} {len(targets)}: they must be as many")
-    writer, baseline = Writer.load(run), None if against is None else Writer.load(against)
+    generator, baseline = Generator.load(run), None if against is None else Generator.load(against)
     settle()
     with Watcher() as watcher:
         found = bench_completing(
-            writer,
+            generator,
             sources,
             targets,
             baseline=baseline,
@@ -345,7 +345,6 @@ def _setting(*, small: bool, length: int) -> Setting:
 def _draw(path: Path | None, rows: Sequence[Row], *, title: str, axis: str, upward: str) -> None:
     if path is None:
         return
-    from anyorder.cli.bench import bench_chart
     from anyorder.system.files import write_file
 
     write_file(path, bench_chart(rows, title=title, axis=axis, upward=upward).encode())

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anyorder.cli.output import check_folder, print_line, remarks, results
+from anyorder.cli.output import check_output_file, print_line, remarks, results
 
 
 def card(
@@ -28,7 +28,7 @@ def card(
     from anyorder.pretrained import is_shipped
     from anyorder.system.files import write_file
 
-    check_folder("--output", output)
+    check_output_file("--output", output)
     text = model_card(run)
     if not evaluated_splits(run) and not is_shipped(run):
         remarks.print(f"{run}: has no results yet; `anyorder evaluate {run}` makes them", soft_wrap=True)

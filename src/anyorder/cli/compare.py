@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from anyorder.cli.evaluate import metric_names
-from anyorder.cli.output import check_folder, print_json, print_line, results, table
+from anyorder.cli.output import check_output_file, print_json, print_line, results, table
 from anyorder.cli.progress import Watcher
 from anyorder.config.data import Splits
 from anyorder.errors import UserError
@@ -93,7 +93,7 @@ def compare(
         html,
         {"--cases": cases, "--case-lines": case_lines, "--order-lines": order_lines, "--device": device},
     )
-    check_folder("--svg", svg)
+    check_output_file("--svg", svg)
     named = {run.resolve() for run in runs}
     given = [*runs, *([baseline] if baseline is not None and baseline.resolve() not in named else [])]
     loaded = [load_results(run, split, first_lines=lines) for run in given]
@@ -144,7 +144,7 @@ def _check_report_flags(html: Path | None, flags: Mapping[str, object]) -> None:
             raise UserError(f"{flag} {value}: is for a report, and there is no --html FILE")
     if flags["--cases"] is not None and flags["--case-lines"] is not None:
         raise UserError("--cases and --case-lines: give one of them, not both")
-    check_folder("--html", html)
+    check_output_file("--html", html)
 
 
 def _cases(loaded: Sequence[RunResults], *, count: int | None, given: str | None) -> Cases:

@@ -65,7 +65,7 @@ def complete(
 
     Example: `anyorder complete runs/l2r --source "a dog runs" --template "ein ___ rennt"`
     """
-    from anyorder.inference.generator import Writer
+    from anyorder.inference.generator import Generator
 
     canvas = {
         key: value
@@ -84,9 +84,9 @@ def complete(
     asked = [("complete", source, canvas)] if by_flags else list(_requests(requests))
     if by_flags and requests is not None:
         raise UserError(f"{requests}: give a file of requests, or flags that make one, not both")
-    writer = Writer.load(run, device=device)
+    generator = Generator.load(run, device=device)
     settle()
-    found = writer.complete(
+    found = generator.complete(
         [source or "" for _, source, _ in asked],
         [canvas for _, _, canvas in asked],
         names=[name for name, _, _ in asked],

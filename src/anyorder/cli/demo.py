@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from anyorder.cli.output import check_folder, results
+from anyorder.cli.output import check_output_file, results
 
 
 def demo(
@@ -20,5 +20,5 @@ def demo(
     from anyorder.cli.progress import Watcher
     from anyorder.demo.demo import run_demo
 
-    check_folder("--page", page)
+    check_output_file("--page", page)
     run_demo(folder=folder, page=page, console=results, watch=Watcher)

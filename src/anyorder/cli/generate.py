@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from anyorder.cli.options import AS_JSON, DEVICE, RUN, SVG, decode_option
-from anyorder.cli.output import check_folder, show_outputs, stdin_lines, write_svg
+from anyorder.cli.output import check_output_file, show_outputs, stdin_lines, write_svg
 from anyorder.config.decode import Decode
 from anyorder.models.kernels.malloc import settle
 
 if TYPE_CHECKING:
-    from anyorder.inference.generator import Source, Writer
-    from anyorder.inference.hypothesis import Output, Step
+    from anyorder.inference.generator import Generator, Source
+    from anyorder.inference.hypothesis import Hypothesis, Step
 
 
 def generate(
@@ -63,12 +63,12 @@ def generate(
 
     Example: `anyorder generate runs/captions photo.jpg`
     """
-    from anyorder.inference.generator import Writer
+    from anyorder.inference.generator import Generator
 
-    check_folder("--svg", svg)
-    writer = Writer.load(run, device=device, precision=precision)
+    check_output_file("--svg", svg)
+    generator = Generator.load(run, device=device, precision=precision)
     settle()
-    settings = writer.settings(
+    settings = generator.settings(
         search=search,
         beam=beam,
         n_best=n_best,
@@ -90,7 +90,7 @@ def generate(
         eos_penalty=eos_penalty,
     )
     first: list[Step] = []
-    for source, outputs in _answers(writer, _chunks(inputs, at_once=at_once), settings=settings):
+    for source, outputs in _answers(generator, _chunks(inputs, at_once=at_once), settings=settings):
         named = str(source) if isinstance(source, str | Path) else None
         show_outputs(named, outputs, as_json=as_json, trace=trace)
         first = first or (outputs[0].steps if outputs else [])
@@ -99,12 +99,12 @@ def generate(
 
 
 def _answers(
-    writer: Writer, chunks: Iterator[list[Source]], *, settings: Decode
-) -> Iterator[tuple[Source, list[Output]]]:
+    generator: Generator, chunks: Iterator[list[Source]], *, settings: Decode
+) -> Iterator[tuple[Source, list[Hypothesis]]]:
     """Each source with its outputs, as soon as its chunk is decoded."""
     line = 0
     for chunk in chunks:
-        yield from zip(chunk, writer.answer(chunk, settings=settings, first_line=line), strict=True)
+        yield from zip(chunk, generator.answer(chunk, settings=settings, first_line=line), strict=True)
         line += len(chunk)
 
 

@@ -23,7 +23,7 @@ def info(run: RUN, as_json: bool = AS_JSON) -> None:
     facts = {
         "run": str(run),
         "kind": recipe.model.kind,
-        "order": recipe.order_told,
+        "order": recipe.order_label,
         "first": recipe.model.first,
         "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
         "vocabulary": shape.vocabulary,

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from anyorder.cli.options import AS_JSON, ORDER_FILE, SVG, order_section
-from anyorder.cli.output import check_folder, print_json, results, stdin_lines, write_svg
+from anyorder.cli.output import check_output_file, print_json, results, stdin_lines, write_svg
 from anyorder.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class _Shown:
     """How one sentence would be written."""
 
     title: str
-    slots: list[int]
+    positions: list[int]
     history: list[Step]
     relations: Relations | None  # None: not asked for
 
@@ -56,21 +56,23 @@ def order(
     from anyorder.orders.orderer import Line, prepare_order
     from anyorder.viz.relations import relations_of
 
-    check_folder("--svg", svg)
+    check_output_file("--svg", svg)
     section = order_section(name, parser=parser, order_file=order_file)
     orderer = prepare_order(section, split="test", common=_common(name, corpus))
     lines = [Line(number, words, [1] * len(words)) for number, words in enumerate(_sentences(text), start=1)]
     first: _Shown | None = None
-    for line, slots in zip(lines, orderer.slots(lines, generator=np.random.default_rng(seed)), strict=True):
-        written = [line.words[slot - 1] for slot in slots]
+    for line, positions in zip(
+        lines, orderer.positions(lines, generator=np.random.default_rng(seed)), strict=True
+    ):
+        written = [line.words[position - 1] for position in positions]
         one = _Shown(
             title=f"{name}: {' '.join(line.words)}",
-            slots=slots,
-            history=steps(written, slots),
-            relations=relations_of(written, slots) if show_relations else None,
+            positions=positions,
+            history=steps(written, positions),
+            relations=relations_of(written, positions) if show_relations else None,
         )
         _show(name, one, as_json=as_json)
-        if first is None and slots:
+        if first is None and positions:
             first = one
     if svg is not None:
         _draw(svg, first)
@@ -101,7 +103,7 @@ def _show(name: str, one: _Shown, *, as_json: bool) -> None:
     from anyorder.viz.trace import draw
 
     if as_json:
-        told = {"order": name, "slots": one.slots, "words": [step.token for step in one.history]}
+        told = {"order": name, "positions": one.positions, "words": [step.token for step in one.history]}
         print_json(told if one.relations is None else {**told, "relations": one.relations.signs})
         return
     results.print(draw(one.history, one.title))
@@ -114,10 +116,10 @@ def _draw(path: Path, first: _Shown | None) -> None:
     from anyorder.viz.relations import LARGEST, relations_svg
 
     if first is not None and first.relations is not None:
-        if len(first.slots) > LARGEST:
+        if len(first.positions) > LARGEST:
             raise UserError(
                 f"--svg {path}: with --relations a picture has a matrix for each of at most {LARGEST} words, "
-                f"and the first sentence has {len(first.slots)}"
+                f"and the first sentence has {len(first.positions)}"
             )
         write_file(path, relations_svg(first.relations, title=first.title).encode())
     else:

@@ -58,7 +58,9 @@ def group_table(compared: Compared, name: str) -> Table:
 
 def numbered(sentence: OrderedSentence, *, width: int) -> Text:
     """The sentence, and below each token the step that writes it; no line is wider than the width."""
-    steps = [str(sentence.slots.index(slot) + 1) for slot in range(1, len(sentence.slots) + 1)]
+    steps = [
+        str(sentence.positions.index(position) + 1) for position in range(1, len(sentence.positions) + 1)
+    ]
     widths = [max(cell_len(token), len(step)) for token, step in zip(sentence.tokens, steps, strict=True)]
     drawn = Text()
     for start, end in _wrapped(widths, width=width):

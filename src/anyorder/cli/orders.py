@@ -14,7 +14,7 @@ import typer
 
 from anyorder.cli.options import AS_JSON
 from anyorder.cli.order_tables import figures_table, first_tokens_table, group_table, meanings, numbered
-from anyorder.cli.output import check_folder, print_json, results
+from anyorder.cli.output import check_output_file, print_json, results
 from anyorder.cli.progress import Watcher
 from anyorder.config.data import Splits
 from anyorder.config.recipe import Recipe
@@ -64,7 +64,7 @@ def orders(
     ),
     examples: int = typer.Option(3, "--examples", min=0, help="Sentences to show with their steps."),
     svg: Path | None = typer.Option(
-        None, "--svg", help="File for a picture of which slots are written when."
+        None, "--svg", help="File for a picture of which positions are written when."
     ),
     as_json: bool = AS_JSON,
     device: str | None = typer.Option(None, "--device", help="auto, cpu, cuda, ..."),
@@ -83,7 +83,7 @@ def orders(
     )
     _refuse_what_does_not_fit(asked)
     _refuse_tags_that_do_not_fit(parser=parser, conllu=conllu, written=written)
-    check_folder("--svg", svg)
+    check_output_file("--svg", svg)
     tagger = _tagger(parser)
     with Watcher() as watcher:
         found = _found_in_training(asked, watcher) if kept else _found(asked, watcher, device=device)
@@ -277,7 +277,7 @@ def _study(
         labels["part of speech"] = [sentence.by_token(of_words) for sentence, of_words in both]
     labels["frequency"] = frequency_labels(found.sentences, counted.words)
     compared = compare(
-        [sentence.slots for sentence in found.sentences],
+        [sentence.positions for sentence in found.sentences],
         [sentence.tokens for sentence in found.sentences],
         labels=labels,
     )
@@ -313,7 +313,7 @@ def _show(study: _Study, *, examples: int) -> None:
     for name in compared.found.groups:
         results.print(group_table(compared, name), "")
     results.print(f"Words were counted in {study.counted_in}.")
-    longer = [sentence for sentence in study.found.sentences if len(sentence.slots) > 1]
+    longer = [sentence for sentence in study.found.sentences if len(sentence.positions) > 1]
     for sentence in longer[:examples]:
         results.print(f"\nline {sentence.line}, log p {sentence.log_prob:.2f}", style="dim")
         results.print(numbered(sentence, width=results.width), end="")

@@ -16,7 +16,7 @@ from rich.table import Table
 from anyorder.errors import UserError
 
 if TYPE_CHECKING:
-    from anyorder.inference.hypothesis import Output, Step
+    from anyorder.inference.hypothesis import Hypothesis, Step
 
 
 def stdin_lines() -> Iterator[str]:
@@ -56,7 +56,7 @@ def print_line(text: str) -> None:
     sys.stdout.flush()
 
 
-def show_outputs(source: str | None, outputs: Sequence[Output], *, as_json: bool, trace: bool) -> None:
+def show_outputs(source: str | None, outputs: Sequence[Hypothesis], *, as_json: bool, trace: bool) -> None:
     """What a model wrote for one source, best first."""
     if as_json:
         print_json({"source": source, "hypotheses": [asdict(output) for output in outputs]})
@@ -71,7 +71,7 @@ def show_outputs(source: str | None, outputs: Sequence[Output], *, as_json: bool
             print_line(text)
 
 
-def check_folder(flag: str, path: Path | None) -> None:
+def check_output_file(flag: str, path: Path | None) -> None:
     """Refuse a file that has no name, or no folder to go to, before work is done for it."""
     if path is not None and (not path.name or path.is_dir()):
         raise UserError(f"{flag} {str(path)!r}: must be a file")

@@ -16,7 +16,7 @@ from anyorder.cli.output import print_json, print_line, results, table
 from anyorder.errors import UserError
 
 if TYPE_CHECKING:
-    from anyorder.inference.scoring import Marginal, Score
+    from anyorder.inference.scoring import MarginalScore, TargetScore
 
 
 def score(
@@ -54,21 +54,21 @@ def score(
     Example: `anyorder score runs/l2r --source dev.en --target dev.de --order l2r`
     """
     from anyorder.data.readers import read_lines
-    from anyorder.inference.generator import Writer
+    from anyorder.inference.generator import Generator
 
     _check_flags(order, order_file=order_file, samples=samples)
-    writer = Writer.load(run, device=device)
+    generator = Generator.load(run, device=device)
     sources = list(_from_files([source]))
     targets = [line for _, line in read_lines(target)]
     if len(sources) != len(targets):
         raise UserError(f"{source} has {len(sources)} lines, {target} {len(targets)}: they must be as many")
-    scores: Sequence[Score] | Sequence[Marginal]
+    scores: Sequence[TargetScore] | Sequence[MarginalScore]
     if order == "marginal":
-        scores = writer.score(sources, targets, order="marginal", beam=beam, samples=samples, seed=seed)
+        scores = generator.score(sources, targets, order="marginal", beam=beam, samples=samples, seed=seed)
     else:
-        parser = parser or writer.trained.recipe.order.parser
+        parser = parser or generator.trained.recipe.order.parser
         section = order_section(order, parser=parser, order_file=order_file)
-        scores = writer.score(sources, targets, order=section, beam=beam, seed=seed)
+        scores = generator.score(sources, targets, order=section, beam=beam, seed=seed)
     if total:
         _show_sums(scores, as_json=as_json)
         return
@@ -86,16 +86,16 @@ def _check_flags(order: str, *, order_file: Path | None, samples: int | None) ->
         raise UserError(f"--samples {samples}: is for --order marginal, not for {order}")
 
 
-def _figures(one: Score | Marginal) -> list[str]:
-    from anyorder.inference.scoring import Score
+def _figures(one: TargetScore | MarginalScore) -> list[str]:
+    from anyorder.inference.scoring import TargetScore
 
-    if isinstance(one, Score):
+    if isinstance(one, TargetScore):
         return [f"{figure:.4f}" for figure in (one.score, one.word_score, one.gap_score)]
     last = str(one.orders) if one.standard_error is None else f"{one.standard_error:.4f}"
     return [f"{one.score:.4f}", f"{one.best.score:.4f}", last]
 
 
-def _show_sums(scores: Sequence[Score] | Sequence[Marginal], *, as_json: bool) -> None:
+def _show_sums(scores: Sequence[TargetScore] | Sequence[MarginalScore], *, as_json: bool) -> None:
     sums = _sums(scores)
     if as_json:
         print_json(sums)
@@ -105,13 +105,13 @@ def _show_sums(scores: Sequence[Score] | Sequence[Marginal], *, as_json: bool) -
     results.print(drawn)
 
 
-def _sums(scores: Sequence[Score] | Sequence[Marginal]) -> dict[str, float]:
+def _sums(scores: Sequence[TargetScore] | Sequence[MarginalScore]) -> dict[str, float]:
     """Over all pairs; a step is a token or the end of a target."""
-    from anyorder.inference.scoring import Marginal
+    from anyorder.inference.scoring import MarginalScore
 
-    marginals = [one for one in scores if isinstance(one, Marginal)]
-    in_one_order = [one.best if isinstance(one, Marginal) else one for one in scores]
-    steps = sum(len(one.slots) + 1 for one in in_one_order)
+    marginals = [one for one in scores if isinstance(one, MarginalScore)]
+    in_one_order = [one.best if isinstance(one, MarginalScore) else one for one in scores]
+    steps = sum(len(one.positions) + 1 for one in in_one_order)
     score = math.fsum(one.score for one in scores)
     sums = {"pairs": len(scores), "steps": steps, "score": score, "score_a_step": score / max(1, steps)}
     if not marginals:

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from anyorder.cli.options import OVERRIDES, RUN
-from anyorder.cli.output import _first_process, check_folder, results
+from anyorder.cli.output import _first_process, check_output_file, results
 from anyorder.cli.progress import Watcher
 from anyorder.system.interruption import INTERRUPTED
 
@@ -30,7 +30,7 @@ def search_orders(
     from anyorder.training.run_folder import recipe_of_run
     from anyorder.training.search_orders import refresh_orders
 
-    check_folder("--output", output)
+    check_output_file("--output", output)
     settings = recipe_of_run(run, overrides or ())
     with Watcher() as watcher:
         folder = refresh_orders(settings, output=output, progress=watcher.preparing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,7 +13,9 @@ from anyorder.cli.progress import Watcher
 from anyorder.config.recipe import Recipe, load_recipe
 from anyorder.errors import UserError
 from anyorder.system.interruption import INTERRUPTED
-from anyorder.training.estimate import SECONDS_AN_HOUR, BatchCost, Forecast, duration
+
+if TYPE_CHECKING:
+    from anyorder.training.estimate import BatchCost, Forecast
 
 BUSY = 0.8  # of a core: who has less shares it with others
 
@@ -32,6 +34,8 @@ def forecast_json(forecast: Forecast) -> dict[str, Any]:
 
 def show_forecast(forecast: Forecast) -> None:
     """Sizes, then times, then what has to fit somewhere."""
+    from anyorder.training.estimate import SECONDS_AN_HOUR, duration
+
     left_out = f" ({forecast.skipped:,} left out)" if forecast.skipped else ""
     print_line(
         f"{forecast.pairs:,} pairs{left_out}, {forecast.tokens:,} tokens, a vocabulary of "
@@ -61,6 +65,8 @@ def show_forecast(forecast: Forecast) -> None:
 
 
 def _told(cost: BatchCost) -> str:
+    from anyorder.training.estimate import duration
+
     searched = f" after a search of {duration(cost.search_seconds)}" if cost.search_seconds else ""
     return (
         f"{cost.pairs:,} pairs of up to {cost.longest_source} + {cost.longest_target} tokens, "
@@ -111,7 +117,6 @@ def train(
 
 
 def _forecast(recipe: Recipe, *, resume: bool, overwrite: bool, as_json: bool) -> None:
-    from anyorder.cli.train import forecast_json, show_forecast
     from anyorder.training.estimate import dry_run
 
     with Watcher() as watcher:

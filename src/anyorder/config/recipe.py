@@ -119,7 +119,7 @@ class Recipe(Section):
         return self.order.model_copy(update={"name": self.search.bootstrap}) if self.adaptive else self.order
 
     @property
-    def order_told(self) -> str:
+    def order_label(self) -> str:
         """The name of the order for people; an Insertion Transformer learns from all alike."""
         return "none" if self.model.kind == "insertion" else self.order.name
 

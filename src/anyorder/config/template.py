@@ -141,7 +141,7 @@ def reference() -> str:
         "A recipe is a TOML file. Any key can be changed on the command line by its dotted name, "
         "e.g. `train.steps=1000`. Only `data.train` and `data.dev` must be given.",
         "",
-        "This page is made from `src/anyorder/ground/config.py`; CONTRIBUTING.md says how to make it anew.",
+        "This page is made from `src/anyorder/config`; `make docs` writes it again.",
     ]
     for kind, sections in names.items():
         heading = ", ".join(f"`[{name}]`" for name in sections if name) or "The top of the file"

@@ -29,7 +29,7 @@ class Example:
 
     source: NDArray[np.generic]  # (S,), token ids, or (S, features)
     target: Ids  # (T,), in sentence order
-    order: Ids  # (T,), the slot that each step fills, counted from 1
+    order: Ids  # (T,), the position that each step fills, counted from 1
     weight: float = 1.0  # of its loss
 
 
@@ -40,7 +40,7 @@ class Batch:
     source: Tensor  # (B, S) or (B, S, features)
     source_mask: Tensor  # (B, S), bool: real, not padding
     words: Tensor  # (B, N), in the order written, `<s>` and `</s>` first
-    order: Tensor  # (B, T), slots counted from 1
+    order: Tensor  # (B, T), positions counted from 1
     lengths: Tensor  # (B,), tokens of each target
     weights: Tensor  # (B,)
     given: Tensor  # (B,), how many of the first steps are given, not learned
@@ -59,28 +59,28 @@ class Batch:
     @cached_property
     def targets(self) -> Tensor:
         """The same tokens in sentence order, (B, T)."""
-        read = self.words.gather(1, self.supervision.slots.argsort(dim=1))  # `<s>`, the sentence, `</s>`
+        read = self.words.gather(1, self.supervision.positions.argsort(dim=1))  # `<s>`, the sentence, `</s>`
         return read[:, 1:-1].where(self.supervision.mask, PAD)
 
     def pairs(self, chosen: Tensor) -> Batch:
         """Some of the pairs, each in its one order. chosen: their rows."""
         return Batch(**{one.name: getattr(self, one.name)[chosen] for one in fields(self)})
 
-    def reordered(self, slots: Tensor, weights: Tensor) -> Batch:
+    def reordered(self, positions: Tensor, weights: Tensor) -> Batch:
         """Each target in some orders of its own, side by side; the source is there only once.
 
-        slots: (B, orders, T), counted from 1; weights: (B, orders), of each target's own weight. In another
-        order other steps come first, so nothing is given any more.
+        positions: (B, orders, T), counted from 1; weights: (B, orders), of each target's own weight. In
+        another order other steps come first, so nothing is given any more.
         """
-        orders = slots.shape[1]
-        mask = self.supervision.mask[:, None].expand_as(slots)
-        targets = self.targets[:, None].expand_as(slots)
-        words = targets.gather(2, (slots - 1).clamp(min=0)).where(mask, PAD)
+        orders = positions.shape[1]
+        mask = self.supervision.mask[:, None].expand_as(positions)
+        targets = self.targets[:, None].expand_as(positions)
+        words = targets.gather(2, (positions - 1).clamp(min=0)).where(mask, PAD)
         boundaries = self.words[:, None, :2].expand(-1, orders, -1)
         return replace(
             self,
             words=torch.cat([boundaries, words], dim=2).flatten(0, 1),
-            order=slots.where(mask, 0).flatten(0, 1),
+            order=positions.where(mask, 0).flatten(0, 1),
             lengths=self.lengths.repeat_interleave(orders),
             weights=(self.weights[:, None] * weights).flatten(),
             given=self.lengths.new_zeros(orders * len(self.lengths)),

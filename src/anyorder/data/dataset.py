@@ -18,10 +18,10 @@ from anyorder.data.batches import Example
 from anyorder.data.corpus import Corpus, Statistics, load_split, statistics, train_tokenizer
 from anyorder.data.readers import Features, in_chunks, stream_pairs
 from anyorder.errors import UserError
-from anyorder.orders.fixed import gathered, order_rule, random_slots, spread
+from anyorder.orders.fixed import gathered, order_rule, random_positions, spread
 from anyorder.orders.orderer import Line, Orderer, order_split, prepare_order
 from anyorder.text.bpe_dropout import BpeDropout, CutPair
-from anyorder.text.pairs import Hiding
+from anyorder.text.pairs import WordDropout
 from anyorder.text.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # what, lines done, lines in all
@@ -34,9 +34,9 @@ class Dataset:
     """A split of pairs, each with the order that it is written in."""
 
     corpus: Corpus
-    slots: NDArray[np.int32] | None  # of all targets, one after the other; None: drawn at each look
+    positions: NDArray[np.int32] | None  # of all targets, one after the other; None: drawn at each look
     orderer: Orderer
-    hiding: Hiding | None = None  # how copying is practised
+    hiding: WordDropout | None = None  # how copying is practised
     dropout: BpeDropout | None = None  # how words are spelled anew
 
     @property
@@ -53,11 +53,11 @@ class Dataset:
         cut = self._cut(index, seed=seed, epoch=epoch)
         if cut is not None:
             source, target = cut.source, cut.target
-        if self.slots is None:
-            order = random_slots(len(target), generator=np.random.default_rng([seed, epoch, index]))
+        if self.positions is None:
+            order = random_positions(len(target), generator=np.random.default_rng([seed, epoch, index]))
         else:
             start, end = self.corpus.target.offsets[index : index + 2]
-            order = np.asarray(self.slots[start:end])
+            order = np.asarray(self.positions[start:end])
             order = order if cut is None else self._order_of_cut(index, order.tolist(), cut.pieces)
         if self.hiding is not None:
             generator = np.random.default_rng([seed, epoch, index, HIDING])
@@ -79,13 +79,13 @@ class Dataset:
             draw=int(np.random.default_rng([seed, epoch, index, DROPOUT]).integers(2**31)),
         )
 
-    def _order_of_cut(self, index: int, slots: list[int], pieces: list[int]) -> NDArray[np.int64]:
-        """slots: of the target as it was; pieces: of each word, as it is now."""
+    def _order_of_cut(self, index: int, positions: list[int], pieces: list[int]) -> NDArray[np.int64]:
+        """positions: of the target as it was; pieces: of each word, as it is now."""
         if self.orderer.level == "tokens":
-            (slots,) = self.orderer.slots([Line(number=0, words=(), pieces=pieces)])
+            (positions,) = self.orderer.positions([Line(number=0, words=(), pieces=pieces)])
         else:
-            slots = spread(gathered(slots, pieces=self.corpus.pieces[index].tolist()), pieces=pieces)
-        return np.array(slots)
+            positions = spread(gathered(positions, pieces=self.corpus.pieces[index].tolist()), pieces=pieces)
+        return np.array(positions)
 
     def sizes(self) -> NDArray[np.int64]:
         """Source and target tokens of each pair."""
@@ -155,9 +155,9 @@ def check_width(recipe: Recipe, split: Splits, corpus: Corpus, *, width: int) ->
         )
 
 
-def _hiding(recipe: Recipe, train: Corpus, tokenizer: Tokenizer) -> Hiding | None:
+def _hiding(recipe: Recipe, train: Corpus, tokenizer: Tokenizer) -> WordDropout | None:
     share = recipe.train.hide_words
-    return Hiding.of(train.target.values, vocabulary=tokenizer.size, share=share) if share else None
+    return WordDropout.of(train.target.values, vocabulary=tokenizer.size, share=share) if share else None
 
 
 def _bpe_dropout(recipe: Recipe, tokenizer: Tokenizer) -> BpeDropout | None:
@@ -179,7 +179,7 @@ def _ordered(
         recipe.fixed_order, split=split, common=common, locate=recipe.path, normalise=tokenizer.normalised
     )
     if orderer.random:
-        return Dataset(corpus, slots=None, orderer=orderer)
+        return Dataset(corpus, positions=None, orderer=orderer)
 
     def lines() -> Iterator[Line]:
         over_words = orderer.level == "words"
@@ -189,8 +189,8 @@ def _ordered(
             if progress is not None and (done % CHUNK == 0 or done == len(corpus)):
                 progress(f"ordering {split}", done, len(corpus))
 
-    slots = order_split(orderer, folder=corpus.folder, lines=lines())
-    return Dataset(corpus, slots=slots, orderer=orderer)
+    positions = order_split(orderer, folder=corpus.folder, lines=lines())
+    return Dataset(corpus, positions=positions, orderer=orderer)
 
 
 def _unsplit_lines(corpus: Corpus) -> Iterator[Line]:

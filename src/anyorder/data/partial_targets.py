@@ -24,18 +24,20 @@ from anyorder.text.tokenizer import PAD
 
 
 @dataclass(frozen=True)
-class Start:
-    """What is known of one target beforehand, by slots, which count from 1."""
+class PartialTarget:
+    """What is known of one target beforehand, by positions, which count from 1."""
 
-    slots: tuple[int, ...] = ()  # of the tokens on the canvas, from left to right
+    positions: tuple[int, ...] = ()  # of the tokens on the canvas, from left to right
     required: tuple[int, ...] = ()  # of those that the encoder is told of, phrases in a random order
 
 
-NOTHING = Start()
+NOTHING = PartialTarget()
 MIXED = 0.25  # of the examples with required words, those that have some of them on the canvas instead
 
 
-def draw_start(pieces: Sequence[int], settings: config.Canvas, *, generator: np.random.Generator) -> Start:
+def draw_partial_target(
+    pieces: Sequence[int], settings: config.Canvas, *, generator: np.random.Generator
+) -> PartialTarget:
     """Some whole words of a target, or nothing. pieces: tokens of each word.
 
     From single words to all of them, scattered or in runs: both the share that is given and how much
@@ -52,7 +54,7 @@ def draw_start(pieces: Sequence[int], settings: config.Canvas, *, generator: np.
     placed = [run for run, here in zip(runs, on_canvas, strict=True) if here]
     required = [run for run, here in zip(runs, on_canvas, strict=True) if not here]
     shuffled = [required[index] for index in generator.permutation(len(required))]
-    return Start(slots=_slots(placed, pieces), required=_slots(shuffled, pieces))
+    return PartialTarget(positions=_positions(placed, pieces), required=_positions(shuffled, pieces))
 
 
 def _draw_runs(
@@ -74,38 +76,46 @@ def _draw_runs(
     return runs
 
 
-def _slots(runs: Sequence[Sequence[int]], pieces: Sequence[int]) -> tuple[int, ...]:
+def _positions(runs: Sequence[Sequence[int]], pieces: Sequence[int]) -> tuple[int, ...]:
     return tuple(spread([word for run in runs for word in run], pieces=pieces))
 
 
-def started(batch: Batch, starts: Sequence[Start]) -> Batch:
+def with_partial_targets(batch: Batch, partial_targets: Sequence[PartialTarget]) -> Batch:
     """The same targets with what is given first, and then the rest in the order that the batch has.
 
     starts: one a pair; a pair may have several rows, one an order, side by side.
     """
     rows, longest = batch.order.shape
-    ranks = np.full((len(starts), longest + 1), longest, dtype=np.int64)  # by slot, which counts from 1
-    for ranks_of_pair, start in zip(ranks, starts, strict=True):
-        ranks_of_pair[list(start.slots)] = np.arange(len(start.slots))
+    ranks = np.full(
+        (len(partial_targets), longest + 1), longest, dtype=np.int64
+    )  # by position, which counts from 1
+    for ranks_of_pair, partial_target in zip(ranks, partial_targets, strict=True):
+        ranks_of_pair[list(partial_target.positions)] = np.arange(len(partial_target.positions))
 
     def by_row(values: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(values).to(batch.order.device).repeat_interleave(rows // len(starts), dim=0)
+        return (
+            torch.from_numpy(values)
+            .to(batch.order.device)
+            .repeat_interleave(rows // len(partial_targets), dim=0)
+        )
 
     # A stable sort leaves what is not given, all of one rank, as it is.
     rank = by_row(ranks).gather(1, batch.order)
     rank = rank.where(batch.supervision.mask, longest + 1)
     order = batch.order.gather(1, rank.argsort(dim=1, stable=True))
-    given = np.array([len(start.slots) for start in starts])
+    given = np.array([len(partial_target.positions) for partial_target in partial_targets])
     reordered = batch.reordered(order[:, None], torch.ones_like(batch.weights)[:, None])
-    return replace(reordered, given=by_row(given), required=_required(batch, starts))
+    return replace(reordered, given=by_row(given), required=_required(batch, partial_targets))
 
 
-def _required(batch: Batch, starts: Sequence[Start]) -> Tensor:
+def _required(batch: Batch, partial_targets: Sequence[PartialTarget]) -> Tensor:
     """The words that the encoder is told of, (pairs, H)."""
-    most = max(len(start.required) for start in starts)
-    slots = torch.zeros(len(starts), most, dtype=torch.long)  # 0: none
-    for row, start in enumerate(starts):
-        slots[row, : len(start.required)] = torch.tensor(start.required, dtype=torch.long)
-    slots = slots.to(batch.order.device)
-    targets = batch.targets[:: len(batch.targets) // len(starts)]
-    return targets.gather(1, (slots - 1).clamp(min=0)).where(slots > 0, PAD)
+    most = max(len(partial_target.required) for partial_target in partial_targets)
+    positions = torch.zeros(len(partial_targets), most, dtype=torch.long)  # 0: none
+    for row, partial_target in enumerate(partial_targets):
+        positions[row, : len(partial_target.required)] = torch.tensor(
+            partial_target.required, dtype=torch.long
+        )
+    positions = positions.to(batch.order.device)
+    targets = batch.targets[:: len(batch.targets) // len(partial_targets)]
+    return targets.gather(1, (positions - 1).clamp(min=0)).where(positions > 0, PAD)

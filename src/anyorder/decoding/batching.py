@@ -13,11 +13,11 @@ from torch.nn import functional
 
 from anyorder import config
 from anyorder.data.batches import collate_sources
-from anyorder.decoding.beam import Hypothesis
+from anyorder.decoding.beam import TokenHypothesis
 from anyorder.decoding.canvas import Canvas
+from anyorder.decoding.constraints import Constraints
 from anyorder.decoding.insertion_transformer import decode_insertions
 from anyorder.decoding.loop import decode
-from anyorder.decoding.rules import Rules
 from anyorder.decoding.sampling import SAMPLED_AT_ONCE
 from anyorder.models.insertion_transformer import InsertionTransformer
 from anyorder.models.registry import Model, ordered
@@ -28,7 +28,7 @@ FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Around:
+class CanvasBatch:
     """What is given of targets, to write around it."""
 
     canvases: Sequence[Canvas]
@@ -46,23 +46,25 @@ def decode_all(
     settings: config.Decode,
     device: torch.device,
     lines: Sequence[int] | None = None,
-    around: Around | None = None,
-) -> list[list[Hypothesis]]:
+    around: CanvasBatch | None = None,
+) -> list[list[TokenHypothesis]]:
     """Decode sources of any length: like with like, answers in the order given.
 
     lines: the number of each, which sampling depends on; around: what is given of each target.
     """
-    found: list[list[Hypothesis]] = [[] for _ in sources]
+    found: list[list[TokenHypothesis]] = [[] for _ in sources]
     limits = _limits(sources, settings)
     if around is not None:
         limits = _limits_around(around.canvases, limits, settings)
     for chosen in _like_with_like(model, sources, limits, settings):
         source, mask = collate_sources([sources[index] for index in chosen])
-        rules = None
+        constraints = None
         if around is not None:
             canvases = [around.canvases[index] for index in chosen]
             ids = ordered(model, purpose="complete").writable_ids(source)
-            rules = Rules.of(canvases, ends_word=around.ends(ids).to(device), limits=limits[chosen])
+            constraints = Constraints.of(
+                canvases, ends_word=around.ends(ids).to(device), limits=limits[chosen]
+            )
         answers = decode_batch(
             model,
             source.to(device),
@@ -70,7 +72,7 @@ def decode_all(
             settings=settings,
             limits=limits[chosen],
             lines=[index if lines is None else lines[index] for index in chosen],
-            rules=rules,
+            constraints=constraints,
         )
         for index, answer in zip(chosen, answers, strict=True):
             found[index] = answer
@@ -85,13 +87,13 @@ def decode_batch(
     settings: config.Decode,
     limits: Tensor,
     lines: Sequence[int] | None = None,
-    rules: Rules | None = None,
-) -> list[list[Hypothesis]]:
+    constraints: Constraints | None = None,
+) -> list[list[TokenHypothesis]]:
     """The best hypotheses of each source, best first, by the loop that this family of models decodes with."""
     if isinstance(model, InsertionTransformer):
-        assert rules is None, "an Insertion Transformer can't keep to a canvas"
+        assert constraints is None, "an Insertion Transformer can't keep to a canvas"
         return decode_insertions(model, source, mask, settings=settings, limits=limits)
-    return decode(model, source, mask, settings=settings, limits=limits, lines=lines, rules=rules)
+    return decode(model, source, mask, settings=settings, limits=limits, lines=lines, constraints=constraints)
 
 
 def _limits_around(canvases: Sequence[Canvas], limits: Tensor, settings: config.Decode) -> Tensor:

@@ -75,12 +75,12 @@ class ForbiddenWord:
                         yield gap, token
 
     def _spelled_after(self, before: frozenset[int], token: int) -> frozenset[int]:
-        places = self._places.get(token, ())
-        return frozenset(end for start, end in places if start == 0 or start in before)
+        indices = self._places.get(token, ())
+        return frozenset(end for start, end in indices if start == 0 or start in before)
 
     def _missing_before(self, after: frozenset[int], token: int) -> frozenset[int]:
-        places = self._places.get(token, ())
-        return frozenset(start for start, end in places if end == self.length or end in after)
+        indices = self._places.get(token, ())
+        return frozenset(start for start, end in indices if end == self.length or end in after)
 
     @cached_property
     def _places(self) -> dict[int, list[tuple[int, int]]]:

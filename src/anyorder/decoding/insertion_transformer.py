@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from anyorder import config
-from anyorder.decoding.beam import Hypothesis
+from anyorder.decoding.beam import TokenHypothesis
 from anyorder.decoding.loop import ranked
-from anyorder.models.heads import NEVER
+from anyorder.insertion import NEG_INF
 from anyorder.models.insertion_transformer import FIRST_WORD, FULL, Insertions, InsertionTransformer
 from anyorder.text.tokenizer import BOS, EOS, PAD
 
@@ -19,7 +19,7 @@ from anyorder.text.tokenizer import BOS, EOS, PAD
 
 
 @dataclass(frozen=True)
-class Choice:
+class GapChoice:
     """What to write next into one canvas, gap by gap."""
 
     words: list[int]  # the best of each
@@ -47,7 +47,7 @@ class Draft:
         """The words on the canvas, boundaries included."""
         return [BOS, *(self.words[token] for token in self.canvas), EOS]
 
-    def write(self, choice: Choice, *, room: int) -> None:
+    def write(self, choice: GapChoice, *, room: int) -> None:
         """All that is chosen at once, from left to right, but no more than there is room for."""
         for before, gap in enumerate(choice.likeliest(room)):
             self.canvas.insert(gap + before, len(self.words))
@@ -56,18 +56,18 @@ class Draft:
             self.gap_scores.append(choice.gap_scores[gap])
         self.iterations += 1
 
-    def hypothesis(self, *, end_score: float | None) -> Hypothesis:
+    def hypothesis(self, *, end_score: float | None) -> TokenHypothesis:
         """As it stands, finished if it is given the score of its end."""
-        slot_of = {token: slot for slot, token in enumerate(self.canvas, start=1)}
+        position_of = {token: position for position, token in enumerate(self.canvas, start=1)}
         word_scores = self.word_scores if end_score is None else [*self.word_scores, end_score]
         log_prob = sum(word_scores) + sum(self.gap_scores)
-        return Hypothesis(
+        return TokenHypothesis(
             tokens=tuple(self.words),
-            slots=tuple(slot_of[token] for token in range(len(self.words))),
+            positions=tuple(position_of[token] for token in range(len(self.words))),
             word_scores=tuple(word_scores),
             gap_scores=tuple(self.gap_scores),
             finished=end_score is not None,
-            log_mass=log_prob,
+            merged_log_prob=log_prob,
             score=log_prob,
             iterations=self.iterations,
         )
@@ -81,13 +81,13 @@ def decode_insertions(
     *,
     settings: config.Decode,
     limits: Tensor,
-) -> list[list[Hypothesis]]:
+) -> list[list[TokenHypothesis]]:
     """One hypothesis for each source.
 
     source, mask: as `encode` takes them; limits: (sources,), most tokens to write.
     """
     drafts = [Draft() for _ in range(len(source))]
-    found: list[list[Hypothesis]] = [[] for _ in drafts]
+    found: list[list[TokenHypothesis]] = [[] for _ in drafts]
     sources = model.source_keys(model.encode(source, mask))
     under_way = list(range(len(drafts)))
     while under_way:
@@ -111,7 +111,7 @@ def decode_insertions(
     return found
 
 
-def choose(found: Insertions, *, termination: str, settings: config.Decode) -> list[Choice]:
+def choose(found: Insertions, *, termination: str, settings: config.Decode) -> list[GapChoice]:
     """The best insertion of each canvas, or in parallel the best of each gap that is not full.
 
     Greedily, a step's probability is that of a word and a gap, and that of ending the sum over all gaps. In
@@ -120,7 +120,7 @@ def choose(found: Insertions, *, termination: str, settings: config.Decode) -> l
     best = found.logits[..., FULL + 1 :].max(dim=-1)  # (S, G)
     full = found.logits[..., FULL] - settings.eos_penalty
     full_score = found.logits[..., FULL] - found.normaliser
-    real = found.gap > NEVER
+    real = found.gap > NEG_INF
     fillable = real & (best.values > full)
     if settings.parallel:
         filled, gap_score = fillable, torch.zeros_like(found.gap)
@@ -129,7 +129,7 @@ def choose(found: Insertions, *, termination: str, settings: config.Decode) -> l
         # Where no gap says that it is full, the end of the sentence competes with the words of all gaps.
         competing = fillable if termination == "gap" else real
         scores = found.gap - found.normaliser + torch.maximum(best.values, full)
-        chosen = scores.masked_fill(~competing, NEVER).argmax(dim=1, keepdim=True)
+        chosen = scores.masked_fill(~competing, NEG_INF).argmax(dim=1, keepdim=True)
         filled = torch.zeros_like(fillable).scatter_(1, chosen, True) & fillable
         gap_score = found.gap
         end_score = (found.gap + full_score).logsumexp(dim=1)
@@ -141,7 +141,7 @@ def choose(found: Insertions, *, termination: str, settings: config.Decode) -> l
         end_score.tolist(),
         strict=True,
     )
-    return [Choice(*row) for row in rows]
+    return [GapChoice(*row) for row in rows]
 
 
 def _canvases(drafts: Sequence[Draft], *, device: torch.device) -> tuple[Tensor, Tensor]:

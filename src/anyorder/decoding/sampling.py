@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from anyorder import config
-from anyorder.decoding.beam import DEAD
 from anyorder.decoding.beam_search import Expansion
 from anyorder.decoding.constrained_scores import Scores
-from anyorder.decoding.step_scorer import Moment
+from anyorder.decoding.step_scorer import StepScorer
+from anyorder.insertion import NEG_INF
 from anyorder.models.indigo import END
 
 # S sentences under way, K hypotheses of each, B of them to go on with, R = S · K rows,
@@ -24,16 +24,16 @@ SAMPLED_AT_ONCE = (
 COLDEST = 1e-30  # what a temperature is at least: single precision has no smaller numbers to divide by
 
 
-def sample(moment: Moment, chance: Tensor, settings: config.Decode) -> Expansion:
+def sample(scorer: StepScorer, chance: Tensor, settings: config.Decode) -> Expansion:
     """Each hypothesis goes its own way. chance: (S, K, 2), uniform in [0, 1)."""
-    model, beam = moment.model, moment.beam
-    first_scores = moment.first_scores()
+    model, beam = scorer.model, scorer.beam
+    first_scores = scorer.first_scores()
     first = draw(
         first_scores.chosen_by if model.position_first else shortlisted(first_scores.chosen_by, settings),
         chance[..., 0],
         temperature=settings.temperature,
     )
-    second_scores = moment.second_scores(first[..., None], ending=moment.ending)
+    second_scores = scorer.second_scores(first[..., None], ending=scorer.ending)
     second_scores = Scores(*(each.squeeze(2) for each in second_scores))  # (S, K, M)
     second = draw(
         shortlisted(second_scores.chosen_by, settings) if model.position_first else second_scores.chosen_by,
@@ -42,8 +42,8 @@ def sample(moment: Moment, chance: Tensor, settings: config.Decode) -> Expansion
     )
     first_score = first_scores.paid.gather(2, first[..., None]).squeeze(2)
     second_score = second_scores.paid.gather(2, second[..., None]).squeeze(2)
-    ends = (first == END) & (beam.log_mass > DEAD)
-    log_mass = (beam.log_mass + first_score + second_score).masked_fill(first == END, DEAD)
+    ends = (first == END) & (beam.log_prob > NEG_INF)
+    log_prob = (beam.log_prob + first_score + second_score).masked_fill(first == END, NEG_INF)
     parent = torch.arange(first.shape[1], device=first.device).expand_as(first)
     return Expansion(
         end_scores=first_scores.paid[..., END],
@@ -53,8 +53,8 @@ def sample(moment: Moment, chance: Tensor, settings: config.Decode) -> Expansion
         second=second,
         first_score=first_score,
         second_score=second_score,
-        log_mass=log_mass,
-        chosen_by=log_mass,
+        log_prob=log_prob,
+        chosen_by=log_prob,
     )
 
 
@@ -62,14 +62,14 @@ def shortlisted(scores: Tensor, settings: config.Decode) -> Tensor:
     """Only the best words stay possible: the top k, the fewest that make up p. scores: (..., V), log p."""
     if settings.top_k:
         worst = scores.topk(min(settings.top_k, scores.shape[-1]), dim=-1).values[..., -1:]
-        scores = scores.masked_fill(scores < worst, DEAD)
+        scores = scores.masked_fill(scores < worst, NEG_INF)
     if settings.top_p < 1:
         falling, words = (
             (scores / max(settings.temperature, COLDEST)).softmax(dim=-1).sort(dim=-1, descending=True)
         )
         before = falling.cumsum(dim=-1) - falling  # the word that crosses p still counts
         unlikely = torch.zeros_like(before, dtype=torch.bool).scatter_(-1, words, before >= settings.top_p)
-        scores = scores.masked_fill(unlikely, DEAD)
+        scores = scores.masked_fill(unlikely, NEG_INF)
     return scores
 
 

@@ -19,8 +19,8 @@ from rich.text import Text
 
 from anyorder.config.recipe import Recipe, load_recipe
 from anyorder.demo.pictures import Scenes, draw_scenes, patches
-from anyorder.inference.generator import Writer
-from anyorder.inference.hypothesis import Output
+from anyorder.inference.generator import Generator
+from anyorder.inference.hypothesis import Hypothesis
 from anyorder.metrics import bleu, exact
 from anyorder.training.trainer import Listener, train
 from anyorder.viz.page import Rendition, Replay, write_page
@@ -80,7 +80,7 @@ class Described:
     """What one model wrote about the held-out pictures."""
 
     order: str
-    outputs: list[Output]
+    outputs: list[Hypothesis]
     bleu: float
     exact: float
     seconds: float  # of training
@@ -118,7 +118,7 @@ def _write_code(console: Console) -> None:
         console.print(Text(text, style), soft_wrap=True)  # to be read, and copied, as it is
 
     say(f"A model that comes with anyorder, {CODE_MODEL}, writes Python from a description:\n")
-    written = Writer.load(CODE_MODEL).generate(DESCRIPTIONS)
+    written = Generator.load(CODE_MODEL).generate(DESCRIPTIONS)
     for description, (best, *_) in zip(DESCRIPTIONS, written, strict=True):
         say(description, "dim")
         console.print(draw(best.steps, best.text))
@@ -145,8 +145,8 @@ def _learn_and_describe(recipe: Path, order: str, folder: Path, held_out: Scenes
         watcher.note(f"learning to write {ORDERS[order]} …")
         train(settings, listener=watcher, overwrite=True)
     seconds = time.perf_counter() - began
-    writer = Writer.load(settings.run)
-    outputs = [best for best, *_ in writer.generate(list(patches(held_out.pictures)))]
+    generator = Generator.load(settings.run)
+    outputs = [best for best, *_ in generator.generate(list(patches(held_out.pictures)))]
     texts = [output.text for output in outputs]
     return Described(
         order=order,

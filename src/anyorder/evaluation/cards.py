@@ -129,7 +129,7 @@ def _model(facts: _Facts) -> list[str]:
     model, text, shape = facts.recipe.model, facts.recipe.text, facts.trained.model.shape
     parameters = sum(parameter.numel() for parameter in facts.trained.model.parameters())
     return [
-        f"- {KINDS[model.kind]}; order: `{facts.recipe.order_told}`",
+        f"- {KINDS[model.kind]}; order: `{facts.recipe.order_label}`",
         f"- {parameters:,} parameters: {model.encoder_layers} + {model.decoder_layers} layers that read and "
         f"write, width {model.width}, {model.hidden} inside, {model.heads} heads",
         f"- {shape.vocabulary:,} {UNITS[text.unit]}, of which targets use {shape.target_vocabulary:,}",

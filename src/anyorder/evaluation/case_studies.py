@@ -11,8 +11,8 @@ from anyorder.errors import UserError
 from anyorder.evaluation.compare import group_trainings, row_labels
 from anyorder.evaluation.evaluate import Evaluator, Listener, SplitText
 from anyorder.evaluation.results import RunResults
-from anyorder.inference.generator import Writer
-from anyorder.inference.hypothesis import Output
+from anyorder.inference.generator import Generator
+from anyorder.inference.hypothesis import Hypothesis
 
 Lines = Sequence[int]  # of the results, counted from 1
 
@@ -22,7 +22,7 @@ class WrittenRow:
     """What a system, by its first training, writes for some lines."""
 
     label: str
-    outputs: dict[int, Output]  # by line; a blank source has none
+    outputs: dict[int, Hypothesis]  # by line; a blank source has none
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ def write_again(
     rows: list[WrittenRow] = []
     sources: dict[int, str] = {}
     for label, (one, *_) in zip(row_labels(groups), groups, strict=True):
-        writer = Writer.load(one.run, device=device)
-        text = _read(one, writer=writer, listener=listener, first_lines=first_lines)
+        generator = Generator.load(one.run, device=device)
+        text = _read(one, generator=generator, listener=listener, first_lines=first_lines)
         sources = {line: _shown(text, line) for line in wanted}
-        rows.append(WrittenRow(label, _written(one, text, wanted, writer=writer, listener=listener)))
+        rows.append(WrittenRow(label, _written(one, text, wanted, generator=generator, listener=listener)))
     return WrittenAgain(sources=sources, rows=rows)
 
 
@@ -77,11 +77,11 @@ def _distance(texts: Sequence[Sequence[str]]) -> float:
     )
 
 
-def _read(one: RunResults, *, writer: Writer, listener: Listener, first_lines: int | None) -> SplitText:
+def _read(one: RunResults, *, generator: Generator, listener: Listener, first_lines: int | None) -> SplitText:
     report = one.report
     evaluator = Evaluator(
         run=one.run,
-        writer=writer,
+        generator=generator,
         recipe=report.recipe,
         model=report.model,
         listener=listener,
@@ -102,13 +102,13 @@ def _shown(text: SplitText, line: int) -> str:
 
 
 def _written(
-    one: RunResults, text: SplitText, lines: Lines, *, writer: Writer, listener: Listener
-) -> dict[int, Output]:
+    one: RunResults, text: SplitText, lines: Lines, *, generator: Generator, listener: Listener
+) -> dict[int, Hypothesis]:
     what = f"writing again with {one.run}"
-    outputs: dict[int, Output] = {}
+    outputs: dict[int, Hypothesis] = {}
     for run_of_lines in _runs(lines):
         listener.preparing(what, len(outputs), len(lines))
-        answers = writer.answer(
+        answers = generator.answer(
             [text.sources[line - 1] for line in run_of_lines],
             settings=one.report.decode,
             first_line=run_of_lines[0] - 1,

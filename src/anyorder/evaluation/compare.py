@@ -112,7 +112,7 @@ def compare_runs(
     rows = [
         Row(
             label=label,
-            order=group[0].report.recipe.order_told,
+            order=group[0].report.recipe.order_label,
             runs=[str(one.run) for one in group],
             seeds=[one.report.recipe.train.seed for one in group],
             beams=[one.report.decode.beam for one in group],
@@ -234,7 +234,7 @@ def _common_metrics(results: Sequence[RunResults], *, wanted: Sequence[str] | No
 def _baseline(groups: Sequence[Sequence[RunResults]], *, given: Path | None) -> int | None:
     """Which group the others are tested against."""
     for number, group in enumerate(groups):
-        if given is None and group[0].report.recipe.order_told == BASELINE_ORDER:
+        if given is None and group[0].report.recipe.order_label == BASELINE_ORDER:
             return number
         if given is not None and any(one.run.resolve() == given.resolve() for one in group):
             return number

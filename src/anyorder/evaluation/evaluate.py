@@ -30,9 +30,9 @@ from anyorder.errors import UserError
 from anyorder.evaluation.results import (
     TUNED_ON,
     Decoded,
+    MetricScore,
     Report,
     RunResults,
-    Score,
     Sweep,
     Unseen,
     Work,
@@ -44,7 +44,7 @@ from anyorder.evaluation.results import (
     save_decoded,
     save_results,
 )
-from anyorder.inference.generator import Source, Writer
+from anyorder.inference.generator import Generator, Source
 from anyorder.inference.model_folder import MODEL_FILE
 from anyorder.metrics import DEFAULT, METRICS, Options, Result
 from anyorder.metrics import evaluate as score
@@ -104,7 +104,7 @@ class Evaluator:
     """A run whose outputs are decoded once and then kept."""
 
     run: Path
-    writer: Writer
+    generator: Generator
     recipe: Recipe  # the run's, but for what was changed for this evaluation
     model: str  # digest of the weights
     listener: Listener
@@ -122,11 +122,11 @@ class Evaluator:
     ) -> Evaluator:
         """From a run's folder. overrides: `key=value` of [data] and [decode]."""
         refuse_results(run)
-        writer = Writer.load(run, device=device)
+        generator = Generator.load(run, device=device)
         return cls(
             run=run,
-            writer=writer,
-            recipe=_changed(writer.trained.recipe, overrides),
+            generator=generator,
+            recipe=_changed(generator.trained.recipe, overrides),
             model=_weights_of(run),
             listener=listener,
             first_lines=first_lines,
@@ -174,14 +174,14 @@ class Evaluator:
 
         An image with several captions is one line, and they are its references.
         """
-        corpus = load_split(self.recipe, split, self.writer.tokenizer)
+        corpus = load_split(self.recipe, split, self.generator.tokenizer)
         by_source = pairs_by_source(corpus)
         kept = by_source[: self.first_lines]
         first_pairs = [pairs[0] for pairs in kept]
         sources: Sequence[Source] | Features
         lines = None
         if isinstance(corpus.source, Features):
-            check_width(self.recipe, split, corpus, width=self.writer.trained.model.shape.features)
+            check_width(self.recipe, split, corpus, width=self.generator.trained.model.shape.features)
             sources = corpus.source.chosen(first_pairs)
         else:
             lines = corpus.lines[first_pairs].tolist()
@@ -262,7 +262,7 @@ class Evaluator:
         widest = self.recipe.decode.model_copy(update={"beam": max(beams or [self.recipe.decode.beam])})
         if widest.nothing_to_choose is not None:
             raise UserError(widest.nothing_to_choose)
-        self.writer.meet_others(widest)
+        self.generator.meet_others(widest)
         for beam in beams:
             misfit = self.recipe.misfit(self.recipe.decode.model_copy(update={"beam": beam}))
             if misfit is not None:
@@ -275,7 +275,7 @@ class Evaluator:
         for sources in in_chunks(text.sources, size=AT_ONCE):
             self.listener.preparing(what, len(texts), len(text.sources))
             started = time.perf_counter()
-            answers = self.writer.answer(sources, settings=work.decode, first_line=len(texts))
+            answers = self.generator.answer(sources, settings=work.decode, first_line=len(texts))
             seconds += time.perf_counter() - started
             texts += [outputs[0].text if outputs else "" for outputs in answers]  # a blank source has none
             unfinished += sum(not outputs[0].finished for outputs in answers if outputs)
@@ -399,8 +399,8 @@ def _chosen(given: Sequence[str], lines: Sequence[int], *, what: str, total: int
     return [given[line - 1] for line in lines]
 
 
-def _score(result: Result) -> Score:
-    return Score(
+def _score(result: Result) -> MetricScore:
+    return MetricScore(
         metric=result.metric.name,
         score=result.score,
         higher_is_better=result.metric.higher_is_better,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from anyorder import config
 from anyorder.adaptive.search import search_batch
-from anyorder.adaptive.store import KeptOrders, is_kept, kept_folder
+from anyorder.adaptive.store import OrderStore, is_kept, kept_folder
 from anyorder.data.batches import Batch, Example, collate, plan_epoch
 from anyorder.data.corpus import lines_to_read
 from anyorder.data.dataset import Dataset, Prepared, split_lines
@@ -22,9 +22,10 @@ from anyorder.data.features import SUFFIXES as GRID_SUFFIXES
 from anyorder.data.features import Grid
 from anyorder.data.readers import Fault, File, Files, Pair, count_pairs, in_chunks, open_features, read_pairs
 from anyorder.decoding.batching import decode_all
-from anyorder.decoding.beam import DEAD, Hypothesis
+from anyorder.decoding.beam import TokenHypothesis
 from anyorder.errors import UserError
 from anyorder.inference.model_folder import Trained
+from anyorder.insertion import NEG_INF
 from anyorder.models.indigo import Indigo
 from anyorder.models.loss import score_steps
 from anyorder.models.registry import ordered
@@ -46,7 +47,7 @@ class OrderedSentence:
     tokens: tuple[str, ...]  # as they are read
     words: tuple[str, ...]
     pieces: tuple[int, ...]  # tokens of each word
-    slots: tuple[int, ...]  # that each step fills, counted from 1
+    positions: tuple[int, ...]  # that each step fills, counted from 1
     log_prob: float  # in this order
     second_log_prob: float | None = None  # in the second best order; None: none was looked for, or found
     left_to_right_log_prob: float | None = None  # None: not asked for
@@ -138,7 +139,7 @@ def kept_from_training(
     for chunk in in_chunks(enumerate(islice(texts, total)), size=AT_ONCE):
         pairs = np.array([pair for pair, _ in chunk])
         orders = kept.of(pairs, device=torch.device("cpu"))
-        slots, log_probs = orders.slots[:, 0].tolist(), orders.log_probs.tolist()
+        positions, log_probs = orders.positions[:, 0].tolist(), orders.log_probs.tolist()
         for row, (pair, line) in enumerate(chunk):
             ids = corpus.target[pair].tolist()
             if len(ids) <= limit:
@@ -148,7 +149,7 @@ def kept_from_training(
                         tokens=_pieces(ids, tokenizer=prepared.tokenizer, own=corpus.own(pair)),
                         words=tuple(line.words),
                         pieces=tuple(line.pieces),
-                        slots=tuple(slots[row][: len(ids)]),
+                        positions=tuple(positions[row][: len(ids)]),
                         log_prob=log_probs[row][0],
                         second_log_prob=_second(log_probs[row]),
                     )
@@ -159,7 +160,7 @@ def kept_from_training(
     return step, FoundOrders(sentences, left_out=dict(+left_out))
 
 
-def _learned_from(recipe: config.Recipe, data: Dataset) -> tuple[int, KeptOrders]:
+def _learned_from(recipe: config.Recipe, data: Dataset) -> tuple[int, OrderStore]:
     """What the last checkpoint has learned from, and the update that it was found for."""
     saved = checkpoints(recipe.run)
     step = int(saved[-1].progress()["searched"]["step"]) if saved else 0
@@ -172,7 +173,7 @@ def _learned_from(recipe: config.Recipe, data: Dataset) -> tuple[int, KeptOrders
         raise UserError(
             f"{kept_folder(recipe.run, step)}: not the orders of {recipe.run}'s training pairs and [search]"
         )
-    return step, KeptOrders.open(kept_folder(recipe.run, step), data)
+    return step, OrderStore.open(kept_folder(recipe.run, step), data)
 
 
 def training_counts(recipe: config.Recipe, *, progress: Progress | None = None) -> Counter[str] | None:
@@ -281,7 +282,7 @@ def _searched(
     for chosen in plan_epoch(sizes, batch_tokens=trained.recipe.train.batch_tokens, seed=0, epoch=0):
         left_to_right = collate([examples[index] for index in chosen]).to(device)
         orders = search_batch(model, left_to_right, settings, thoroughly=True)
-        slots, log_probs = orders.slots[:, 0].tolist(), orders.log_probs.tolist()
+        positions, log_probs = orders.positions[:, 0].tolist(), orders.log_probs.tolist()
         baselines = _log_probs(model, left_to_right)
         for row, index in enumerate(chosen.tolist()):
             pair = pairs[index]
@@ -290,7 +291,7 @@ def _searched(
                 tokens=_pieces(pair.target.ids, tokenizer=trained.tokenizer, own=pair.own),
                 words=tuple(pair.target.words),
                 pieces=tuple(pair.target.pieces),
-                slots=tuple(slots[row][: len(pair.target.ids)]),
+                positions=tuple(positions[row][: len(pair.target.ids)]),
                 log_prob=log_probs[row][0],
                 second_log_prob=_second(log_probs[row]),
                 left_to_right_log_prob=baselines[row],
@@ -307,17 +308,17 @@ def _log_probs(model: Indigo, batch: Batch) -> list[float]:
 
 def _second(log_probs: Sequence[float]) -> float | None:
     """That of the second best order, if there is one. log_probs: best first."""
-    return log_probs[1] if len(log_probs) > 1 and log_probs[1] > DEAD else None
+    return log_probs[1] if len(log_probs) > 1 and log_probs[1] > NEG_INF else None
 
 
-def _written(pair: _EncodedPair, hypothesis: Hypothesis, *, tokenizer: Tokenizer) -> OrderedSentence:
+def _written(pair: _EncodedPair, hypothesis: TokenHypothesis, *, tokenizer: Tokenizer) -> OrderedSentence:
     read = hypothesis.sentence
     return OrderedSentence(
         line=pair.line,
         tokens=_pieces(read, tokenizer=tokenizer, own=pair.own),
         words=tuple(tokenizer.words(read, own=pair.own)),
         pieces=tuple(_pieces_of_words(read, tokenizer=tokenizer, own=pair.own)),
-        slots=hypothesis.slots,
+        positions=hypothesis.positions,
         log_prob=hypothesis.log_prob,
     )
 

@@ -61,7 +61,7 @@ def report(content: Content) -> str:
         "intro": f"{compared.lines} lines of {compared.split}, by anyorder {__version__}",
         "sections": "\n".join(section for section in sections if section),
     }
-    template = (files("anyorder.views") / "report.html").read_text(encoding="utf-8")
+    template = (files("anyorder.evaluation") / "report.html").read_text(encoding="utf-8")
     # In one pass, so that a text that looks like a placeholder stays what it is.
     return re.sub(r"\{\{(title|intro|sections)\}\}", lambda found: parts[found[1]], template)
 
@@ -101,7 +101,11 @@ def _orders(written: WrittenAgain, *, lines: int) -> str:
     by_label = {
         row.label: statistics
         for row, outputs in studied
-        if (statistics := order_statistics([slots for slots, _ in outputs], [text for _, text in outputs]))
+        if (
+            statistics := order_statistics(
+                [positions for positions, _ in outputs], [text for _, text in outputs]
+            )
+        )
     }
     by_chance = expected_by_chance([text for _, outputs in studied for _, text in outputs])
     if by_chance is None:
@@ -114,9 +118,9 @@ def _orders(written: WrittenAgain, *, lines: int) -> str:
 
 
 def _outputs(row: WrittenRow, lines: int) -> list[tuple[Sequence[int], Sequence[str]]]:
-    """Slots, and tokens as they are read, of the first lines."""
+    """Positions, and tokens as they are read, of the first lines."""
     outputs = (output for line, output in row.outputs.items() if line <= lines)
-    return [(output.slots, output.steps[-1].canvas) for output in outputs if output.tokens]
+    return [(output.positions, output.steps[-1].canvas) for output in outputs if output.tokens]
 
 
 def _order_table(statistics: dict[str, OrderStatistics]) -> Table:

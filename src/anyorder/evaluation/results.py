@@ -33,7 +33,7 @@ FORMAT = 1  # of all files here
 TUNED_ON: Splits = "dev"  # what beams are picked on
 
 
-class Score(Section):
+class MetricScore(Section):
     """One figure, and what another needs to know to get the same."""
 
     metric: str  # as people know it
@@ -76,7 +76,7 @@ class Report(Section):
     lines: int  # scored
     unfinished: int  # outputs cut off at the longest length allowed
     unknown: int  # outputs with a word that the vocabulary doesn't have
-    scores: dict[str, Score]  # by the names of METRICS
+    scores: dict[str, MetricScore]  # by the names of METRICS
     # Per cent of the lines with a target that the model has words for, from its vocabulary or to be copied:
     # exact match can't be more. None: the references are a person's own.
     writable: float | None = None

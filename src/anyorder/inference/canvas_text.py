@@ -16,10 +16,10 @@ from typing import Any, Self
 from pydantic import Field, field_validator, model_validator
 
 from anyorder import config
-from anyorder.decoding.beam import Hypothesis
+from anyorder.decoding.beam import TokenHypothesis
 from anyorder.decoding.canvas import CLOSED, Blank, Canvas, ForbiddenWord, Way
-from anyorder.decoding.constraints import find_room
-from anyorder.decoding.rules import UNLIMITED
+from anyorder.decoding.constraint_state import find_room
+from anyorder.decoding.constraints import UNLIMITED
 from anyorder.errors import UserError
 from anyorder.text.pairs import SourceTokens
 from anyorder.text.tokenizer import SPECIALS, UNK, Tokenizer, Tokens
@@ -278,7 +278,7 @@ class CompiledCanvas:
 
     # --- what the way back to text needs ---
 
-    def parts_written(self, hypothesis: Hypothesis) -> Iterator[tuple[Given, int | None, Sequence[int]]]:
+    def parts_written(self, hypothesis: TokenHypothesis) -> Iterator[tuple[Given, int | None, Sequence[int]]]:
         """The given parts: each with its number in the frame, if it is of that, and its tokens' steps."""
         begin = 0
         for number, (part, size) in enumerate(zip(self._parts, self._sizes, strict=True)):

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from anyorder import config
-from anyorder.decoding.batching import Around, decode_all
-from anyorder.decoding.beam import Hypothesis
+from anyorder.decoding.batching import CanvasBatch, decode_all
+from anyorder.decoding.beam import TokenHypothesis
 from anyorder.decoding.canvas import Canvas
 from anyorder.errors import UserError
 from anyorder.inference.canvas_text import CompiledCanvas, Given
@@ -45,7 +45,7 @@ def complete_all(
     settings: config.Decode,
     device: torch.device,
     lines: Sequence[int],
-) -> list[list[Hypothesis]]:
+) -> list[list[TokenHypothesis]]:
     """The best ways to write around each canvas, best first; lines: the number of each, from 0."""
     for canvas in canvases:
         least = canvas.canvas.least_tokens
@@ -53,12 +53,12 @@ def complete_all(
             raise canvas.refusal(
                 f"what is given takes {least} tokens or more, but decode.max_length = {settings.max_length}"
             )
-    found: list[list[Hypothesis]] = [[] for _ in sources]
+    found: list[list[TokenHypothesis]] = [[] for _ in sources]
     # Where nothing is given it is decoded as ever: its answers are the same to the last bit.
     free = [line for line, canvas in enumerate(canvases) if canvas.canvas == NOTHING_GIVEN]
     bound = [line for line, canvas in enumerate(canvases) if canvas.canvas != NOTHING_GIVEN]
     ends_word = torch.from_numpy(trained.tokenizer.ends_word)
-    around = Around(canvases=[canvases[line].canvas for line in bound], ends_word=ends_word)
+    around = CanvasBatch(canvases=[canvases[line].canvas for line in bound], ends_word=ends_word)
     for chosen, given in ((free, None), (bound, around)):
         answers = decode_all(
             trained.model,
@@ -84,7 +84,7 @@ class Filled:
     fills: tuple[Fill, ...]
 
 
-def filled(canvas: CompiledCanvas, hypothesis: Hypothesis) -> Filled:
+def filled(canvas: CompiledCanvas, hypothesis: TokenHypothesis) -> Filled:
     """The text of a hypothesis, with what was given as it was."""
     return _Assembly(canvas, hypothesis).filled()
 
@@ -102,33 +102,33 @@ class _Unit:
 class _Assembly:
     """One hypothesis on its way to text."""
 
-    def __init__(self, compiled: CompiledCanvas, hypothesis: Hypothesis) -> None:
+    def __init__(self, compiled: CompiledCanvas, hypothesis: TokenHypothesis) -> None:
         self.compiled = compiled
-        owners: dict[int, tuple[Given, int | None]] = {}  # by slot, of the first token of each given part
+        owners: dict[int, tuple[Given, int | None]] = {}  # by position, of the first token of each given part
         given: set[int] = set()
         for part, number, steps in compiled.parts_written(hypothesis):
-            slots = [hypothesis.slots[step] for step in steps]
-            owners[slots[0]] = (part, number)
-            given.update(slots)
+            positions = [hypothesis.positions[step] for step in steps]
+            owners[positions[0]] = (part, number)
+            given.update(positions)
         scores = {
-            slot: word + gap
-            for slot, word, gap in zip(
-                hypothesis.slots, hypothesis.word_scores, hypothesis.gap_scores, strict=False
+            position: word + gap
+            for position, word, gap in zip(
+                hypothesis.positions, hypothesis.word_scores, hypothesis.gap_scores, strict=False
             )
         }
         self.units: list[_Unit] = []
         self.runs: list[tuple[int, int, float]] = []  # first and last unit + 1 of what was written, and log p
         run: list[int] = []
         sentence = hypothesis.sentence
-        for slot in range(1, len(sentence) + 2):
-            if slot in given or slot == len(sentence) + 1:
+        for position in range(1, len(sentence) + 2):
+            if position in given or position == len(sentence) + 1:
                 self._add_run([sentence[one - 1] for one in run], sum(scores[one] for one in run))
                 run = []
-                if slot in owners:
-                    part, number = owners[slot]
+                if position in owners:
+                    part, number = owners[position]
                     self.units.append(_Unit(part.text, part.words, part, number))
             else:
-                run.append(slot)
+                run.append(position)
 
     def _add_run(self, tokens: list[int], log_prob: float) -> None:
         if not tokens:

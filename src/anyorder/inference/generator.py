@@ -16,20 +16,20 @@ from numpy.typing import NDArray
 from anyorder import config
 from anyorder.data.batches import Example
 from anyorder.decoding.batching import decode_all
-from anyorder.decoding.beam import Hypothesis
-from anyorder.decoding.constraints import NOBODYS
+from anyorder.decoding.beam import TokenHypothesis
+from anyorder.decoding.constraint_state import NOBODYS
 from anyorder.errors import UserError
 from anyorder.inference.canvas_text import CanvasText, CompiledCanvas, canvas_text
 from anyorder.inference.completion import check_completes, complete_all, filled
-from anyorder.inference.hypothesis import Completion, Output
+from anyorder.inference.hypothesis import Completion, Hypothesis
 from anyorder.inference.image_encoder import EXTRACTOR, Extractor
 from anyorder.inference.model_folder import Trained, load_trained
 from anyorder.inference.reranking import Judge, Place, Written, chosen
-from anyorder.inference.scoring import Marginal, Score, score_best, score_given, score_in_any_order
+from anyorder.inference.scoring import MarginalScore, TargetScore, score_best, score_given, score_in_any_order
 from anyorder.models.kernels.packed import PRECISIONS, pack
 from anyorder.models.registry import ordered
 from anyorder.models.transformer import LeftToRight
-from anyorder.orders.custom import checked_slots
+from anyorder.orders.custom import checked_positions
 from anyorder.orders.fixed import order_rule, spread
 from anyorder.orders.orderer import Line, prepare_order
 from anyorder.system.devices import pick_device
@@ -40,7 +40,7 @@ from anyorder.text.tokenizer import Tokenizer
 Source = str | Path | NDArray[np.generic]
 
 
-# By name, as a recipe's [order], or given: for each target, slots over its words, counted from 1.
+# By name, as a recipe's [order], or given: for each target, positions over its words, counted from 1.
 TargetOrder = str | config.Order | Sequence[Sequence[int]]
 AT_ONCE = 64  # lines that come one after the other
 MANY = 512  # lines that are there already: those of like length are decoded together
@@ -60,17 +60,19 @@ class _Encoded:
         return () if self.text is None else self.text.own
 
 
-class Writer:
+class Generator:
     """A trained model with its text rules."""
 
     def __init__(self, trained: Trained, *, device: torch.device) -> None:
         self.trained = trained
         self.device = device
         self._encoder = PairEncoder(trained.tokenizer, copying=trained.recipe.model.copying)
-        self._others: dict[Path, Writer] = {}
+        self._others: dict[Path, Generator] = {}
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None, precision: str = PRECISIONS[0]) -> Writer:
+    def load(
+        cls, folder: str | Path, *, device: str | None = None, precision: str = PRECISIONS[0]
+    ) -> Generator:
         """From the folder of a run; precision: of its weights, "fp32" or "int8"."""
         picked = pick_device(device or "auto")
         _check_precision(precision, picked)
@@ -94,7 +96,7 @@ class Writer:
         """Its text rules and vocabulary."""
         return self.trained.tokenizer
 
-    def generate(self, sources: Iterable[Source], **options: Any) -> list[list[Output]]:  # noqa: ANN401
+    def generate(self, sources: Iterable[Source], **options: Any) -> list[list[Hypothesis]]:  # noqa: ANN401
         """The best outputs of each source, best first; none for a blank line.
 
         sources: lines of text, photos (pathlib.Path) or feature vectors, whichever the model reads.
@@ -109,7 +111,7 @@ class Writer:
         *,
         at_once: int = AT_ONCE,
         **options: Any,  # noqa: ANN401
-    ) -> Iterator[list[Output]]:
+    ) -> Iterator[list[Hypothesis]]:
         """Like `generate`, but source by source, as they come."""
         _refuse_bare_text(sources, name="sources")
         settings = self.settings(**options)
@@ -141,21 +143,21 @@ class Writer:
         for folder in settings.others:
             self._other(folder)
 
-    def _other(self, folder: Path) -> Writer:
+    def _other(self, folder: Path) -> Generator:
         """A model that has a say in which answer is the best, loaded once."""
         if folder not in self._others:
-            loaded = Writer.load(folder, device=str(self.device))
+            loaded = Generator.load(folder, device=str(self.device))
             ordered(loaded.trained.model, purpose=str(folder))
             self._others[folder] = loaded
         return self._others[folder]
 
     def answer(
         self, sources: Sequence[Source], *, settings: config.Decode, first_line: int = 0
-    ) -> list[list[Output]]:
+    ) -> list[list[Hypothesis]]:
         """Decode some sources together; first_line: how many came before, which sampling depends on."""
         encoded, alone = self._encoded(sources), settings.alone
 
-        def decode(lines: list[int]) -> list[list[Hypothesis]]:
+        def decode(lines: list[int]) -> list[list[TokenHypothesis]]:
             return decode_all(
                 self.trained.model,
                 [encoded[line].vectors for line in lines],
@@ -192,8 +194,8 @@ class Writer:
         partners = [self._other(folder) for folder in settings.partners]
         penalty = settings.length_penalty
 
-        def judge(writer: Writer) -> Judge:
-            return lambda places: writer.scores_by_length(
+        def judge(generator: Generator) -> Judge:
+            return lambda places: generator.scores_by_length(
                 [sources[line] for line, _ in places], [text for _, text in places], penalty=penalty
             )
 
@@ -205,7 +207,7 @@ class Writer:
 
         return chosen(
             [own, *of_partners],
-            [judge(writer) for writer in [self, *partners]],
+            [judge(generator) for generator in [self, *partners]],
             reverse=None if settings.reverse is None else back,
             weight=settings.reverse_weight,
             n_best=settings.n_best,
@@ -216,7 +218,7 @@ class Writer:
     ) -> list[float]:
         """log p of each target in the model's own order / steps ** penalty, as outputs are ranked."""
         return [
-            one.score / (len(one.slots) + 1) ** penalty  # a step is a token or the end
+            one.score / (len(one.positions) + 1) ** penalty  # a step is a token or the end
             for one in self.score(sources, targets, order="own")
         ]
 
@@ -280,7 +282,7 @@ class Writer:
         settings: config.Decode,
         first_line: int,
     ) -> list[list[Completion]]:
-        def decode(lines: list[int]) -> list[list[Hypothesis]]:
+        def decode(lines: list[int]) -> list[list[TokenHypothesis]]:
             return complete_all(
                 self.trained,
                 [sources[line].vectors for line in lines],
@@ -297,20 +299,22 @@ class Writer:
         ]
 
     def _where_read(
-        self, sources: Sequence[_Encoded], decode: Callable[[list[int]], list[list[Hypothesis]]]
-    ) -> list[list[Hypothesis]]:
+        self, sources: Sequence[_Encoded], decode: Callable[[list[int]], list[list[TokenHypothesis]]]
+    ) -> list[list[TokenHypothesis]]:
         """What is decoded for each source: nothing for a blank one, unless this model reads no source at all.
 
         decode: takes the lines, from 0, of those that are left.
         """
         sourceless = self.trained.recipe.sourceless
         lines = [line for line, source in enumerate(sources) if len(source.vectors) or sourceless]
-        found: list[list[Hypothesis]] = [[] for _ in sources]
+        found: list[list[TokenHypothesis]] = [[] for _ in sources]
         for line, hypotheses in zip(lines, decode(lines), strict=True):
             found[line] = hypotheses
         return found
 
-    def _completion(self, hypothesis: Hypothesis, canvas: CompiledCanvas, own: Sequence[str]) -> Completion:
+    def _completion(
+        self, hypothesis: TokenHypothesis, canvas: CompiledCanvas, own: Sequence[str]
+    ) -> Completion:
         given, around = sum(owner != NOBODYS for owner in hypothesis.owners), filled(canvas, hypothesis)
         output = self._output(hypothesis, own, text=around.text if given else None)
         return Completion(**vars(output), fills=around.fills, given=given)
@@ -326,7 +330,7 @@ class Writer:
         beam: int = 8,
         samples: int | None = None,
         seed: int = 1,
-    ) -> list[Marginal]: ...
+    ) -> list[MarginalScore]: ...
 
     @overload
     def score(
@@ -337,7 +341,7 @@ class Writer:
         order: TargetOrder = "l2r",
         beam: int = 8,
         seed: int = 1,
-    ) -> list[Score]: ...
+    ) -> list[TargetScore]: ...
 
     def score(
         self,
@@ -348,7 +352,7 @@ class Writer:
         beam: int = 8,
         samples: int | None = None,
         seed: int = 1,
-    ) -> list[Score] | list[Marginal]:
+    ) -> list[TargetScore] | list[MarginalScore]:
         """log p of each target: in the given order, in the best one found ("sao") or in any ("marginal").
 
         order: also "own", the one that the model was trained in; left to right if it was random, or isn't
@@ -411,8 +415,8 @@ class Writer:
         else:
             orders = _given_orders(lines, order)
         return [
-            Example(source.vectors, np.array(tokens.ids, dtype=np.int32), np.array(slots, dtype=np.int32))
-            for source, tokens, slots in zip(read, encoded, orders, strict=True)
+            Example(source.vectors, np.array(tokens.ids, dtype=np.int32), np.array(positions, dtype=np.int32))
+            for source, tokens, positions in zip(read, encoded, orders, strict=True)
         ]
 
     def _made_orders(self, lines: list[Line], order: str | config.Order, *, seed: int) -> Iterator[list[int]]:
@@ -422,7 +426,7 @@ class Writer:
             common=self.trained.common_words,
             normalise=self.tokenizer.normalised,
         )
-        return orderer.slots(lines, generator=np.random.default_rng(seed))
+        return orderer.positions(lines, generator=np.random.default_rng(seed))
 
     def _encoded(self, sources: Sequence[Source]) -> list[_Encoded]:
         """Token ids or feature vectors, whichever this model reads."""
@@ -451,15 +455,17 @@ class Writer:
             )
         return source
 
-    def _output(self, hypothesis: Hypothesis, own: Sequence[str], *, text: str | None = None) -> Output:
+    def _output(
+        self, hypothesis: TokenHypothesis, own: Sequence[str], *, text: str | None = None
+    ) -> Hypothesis:
         """text: where it is known already."""
-        return Output(
+        return Hypothesis(
             text=self.tokenizer.decode(hypothesis.sentence, own=own) if text is None else text,
             score=hypothesis.score,
             log_prob=hypothesis.log_prob,
             finished=hypothesis.finished,
             tokens=tuple(self.tokenizer.piece(token, own=own) for token in hypothesis.tokens),
-            slots=hypothesis.slots,
+            positions=hypothesis.positions,
             word_scores=hypothesis.word_scores,
             gap_scores=hypothesis.gap_scores,
             iterations=hypothesis.iterations,
@@ -485,12 +491,12 @@ def _check_search(*, beam: int, samples: int | None, marginal: bool) -> None:
 
 
 def _given_orders(lines: list[Line], orders: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Token slots from a person's word slots."""
+    """Token positions from a person's word positions."""
     if len(orders) != len(lines):
         raise UserError(f"{len(orders)} orders but {len(lines)} targets: each target has its own")
     for line, given in zip(lines, orders, strict=True):
-        slots = checked_slots(given, length=len(line.words), where=f"order {line.number}")
-        yield spread(slots, pieces=line.pieces)
+        positions = checked_positions(given, length=len(line.words), where=f"order {line.number}")
+        yield spread(positions, pieces=line.pieces)
 
 
 def _refuse_bare_text(texts: object, *, name: str) -> None:

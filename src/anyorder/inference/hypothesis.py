@@ -24,34 +24,35 @@ class Step:
     """One insertion, and the partial sentence that it leaves."""
 
     canvas: tuple[str, ...]  # boundaries left out
-    place: int  # of the new token on this canvas, from 1
+    index: int  # of the new token on this canvas, from 1
     token: str
     log_prob: float  # word and gap together; NaN if not known
 
     @property
     def gap(self) -> int:
         """The gap that the token went into: how many words stood left of it."""
-        return self.place - 1
+        return self.index - 1
 
 
 def steps(
-    tokens: Sequence[str], slots: Sequence[int], log_probs: Sequence[float] | None = None
+    tokens: Sequence[str], positions: Sequence[int], log_probs: Sequence[float] | None = None
 ) -> list[Step]:
     """Replay the insertions that led to a sentence.
 
-    tokens: in the order written; slots: the final place of each, from 1; log_probs: of word and gap together.
+    tokens: in the order written; positions: of each in the finished sentence, from 1; log_probs: of word and
+    gap together.
     """
-    if len(set(slots)) != len(slots):
-        raise ValueError(f"slots {list(slots)}: two tokens can't stand in the same one")
+    if len(set(positions)) != len(positions):
+        raise ValueError(f"positions {list(positions)}: two tokens can't stand in the same one")
     known = [math.nan] * len(tokens) if log_probs is None else log_probs
     history: list[Step] = []
     filled: list[int] = []
     canvas: list[str] = []
-    for token, slot, log_prob in zip(tokens, slots, known, strict=True):
-        before = bisect_left(filled, slot)
-        insort(filled, slot)
+    for token, position, log_prob in zip(tokens, positions, known, strict=True):
+        before = bisect_left(filled, position)
+        insort(filled, position)
         canvas.insert(before, token)
-        history.append(Step(canvas=tuple(canvas), place=before + 1, token=token, log_prob=log_prob))
+        history.append(Step(canvas=tuple(canvas), index=before + 1, token=token, log_prob=log_prob))
     return history
 
 
@@ -59,12 +60,12 @@ def written_at(history: Sequence[Step]) -> list[int]:
     """The step, from 1, that wrote each word of the last canvas."""
     writers: list[int] = []
     for number, step in enumerate(history, start=1):
-        writers.insert(step.place - 1, number)
+        writers.insert(step.index - 1, number)
     return writers
 
 
 @dataclass(frozen=True)
-class Output:
+class Hypothesis:
     """One way that a model would write the answer to a source."""
 
     text: str
@@ -72,7 +73,7 @@ class Output:
     log_prob: float  # of this text in this order
     finished: bool  # False: cut off at the longest length allowed
     tokens: tuple[str, ...]  # in the order written
-    slots: tuple[int, ...]  # where each stands in the end, counted from 1
+    positions: tuple[int, ...]  # where each stands in the end, counted from 1
     word_scores: tuple[float, ...]  # log p, that of `<eod>` last
     gap_scores: tuple[float, ...]
     iterations: int  # that wrote something; fewer than tokens only where several are written at once
@@ -81,11 +82,11 @@ class Output:
     def steps(self) -> list[Step]:
         """How it was written."""
         both = zip(self.word_scores, self.gap_scores, strict=False)  # the end is no insertion
-        return steps(self.tokens, self.slots, [word + gap for word, gap in both][: len(self.tokens)])
+        return steps(self.tokens, self.positions, [word + gap for word, gap in both][: len(self.tokens)])
 
 
 @dataclass(frozen=True)
-class Completion(Output):
+class Completion(Hypothesis):
     """One way that a model would write around what is given."""
 
     fills: tuple[Fill, ...]  # what was written between given words, in reading order

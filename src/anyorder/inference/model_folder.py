@@ -148,7 +148,7 @@ def _card(name: str, trained: Trained) -> str:
 A model that writes by insertion, trained with [anyorder](https://pypi.org/project/anyorder) {__version__}.
 
 - kind: `{recipe.model.kind}`
-- order: `{recipe.order_told}`
+- order: `{recipe.order_label}`
 - data: `{files.target or files.captions or files.jsonl}` under `{recipe.data.root}`
 - size: {parameters / 1e6:.1f} M parameters, width {recipe.model.width}, {recipe.model.encoder_layers} + \
 {recipe.model.decoder_layers} layers

@@ -12,9 +12,9 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TypeVar
 
-from anyorder.inference.hypothesis import Output
+from anyorder.inference.hypothesis import Hypothesis
 
-Written = TypeVar("Written", bound=Output)
+Written = TypeVar("Written", bound=Hypothesis)
 Place = tuple[int, str]  # a line, and the text of one of its answers
 Judge = Callable[[Sequence[Place]], Sequence[float]]  # scores of answers
 

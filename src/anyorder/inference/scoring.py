@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from anyorder.adaptive.beam import Orders
-from anyorder.adaptive.guided import best_of, search_thoroughly
+from anyorder.adaptive.guided import merge_orders, search_thoroughly
 from anyorder.adaptive.sampling import draw_orders
 from anyorder.data.batches import Batch, Example, collate
-from anyorder.decoding.beam import DEAD
+from anyorder.insertion import NEG_INF
 from anyorder.models.encoder_decoder import Memory
 from anyorder.models.indigo import Indigo
 from anyorder.models.loss import score_steps
@@ -33,34 +33,34 @@ LARGEST = 2**25  # numbers in one tensor; a few tensors of this size live at onc
 
 
 @dataclass(frozen=True)
-class Score:
+class TargetScore:
     """log p of a target in one order."""
 
     score: float
     word_score: float
     gap_score: float
-    slots: tuple[int, ...]  # counted from 1
+    positions: tuple[int, ...]  # counted from 1
 
 
 @dataclass(frozen=True)
-class Marginal:
+class MarginalScore:
     """log p of a target in any order: a lower bound by the sum of some, or an estimate of the others too."""
 
     score: float
     standard_error: float | None  # of an estimate, as far as what was drawn can tell; None: a lower bound
     orders: int  # added up
     complete: bool  # these are all that there are, so the score is exact
-    best: Score  # in the likeliest of them
+    best: TargetScore  # in the likeliest of them
 
 
-AnyScore = TypeVar("AnyScore", Score, Marginal)
+AnyScore = TypeVar("AnyScore", TargetScore, MarginalScore)
 
 
 @torch.inference_mode()
-def score_given(model: Indigo, examples: Sequence[Example], *, device: torch.device) -> list[Score]:
+def score_given(model: Indigo, examples: Sequence[Example], *, device: torch.device) -> list[TargetScore]:
     """Each target in its own order."""
 
-    def scored(batch: Batch, _: list[int]) -> list[Score]:
+    def scored(batch: Batch, _: list[int]) -> list[TargetScore]:
         return _scores(model, _encoded(model, batch), batch)
 
     words = model.shape.target_vocabulary
@@ -68,13 +68,15 @@ def score_given(model: Indigo, examples: Sequence[Example], *, device: torch.dev
 
 
 @torch.inference_mode()
-def score_best(model: Indigo, examples: Sequence[Example], *, beam: int, device: torch.device) -> list[Score]:
+def score_best(
+    model: Indigo, examples: Sequence[Example], *, beam: int, device: torch.device
+) -> list[TargetScore]:
     """Each target in the likeliest order that a search finds, whatever its own is."""
 
-    def scored(batch: Batch, _: list[int]) -> list[Score]:
+    def scored(batch: Batch, _: list[int]) -> list[TargetScore]:
         memory = _encoded(model, batch)
         found = search_thoroughly(model, memory, batch, width=beam)
-        return _scores(model, memory, _in_order(batch, found.slots[:, 0]))
+        return _scores(model, memory, _in_order(batch, found.positions[:, 0]))
 
     return _by_parts(examples, scored, numbers=lambda length: _numbers(model, length, beam), device=device)
 
@@ -88,7 +90,7 @@ def score_in_any_order(
     samples: int = 0,
     seed: int = 1,
     device: torch.device,
-) -> list[Marginal]:
+) -> list[MarginalScore]:
     """Each target's own order and those that a search finds, added up; the others estimated by samples.
 
     A drawn order counts p/q, and nothing if it was added up already. The mean of this and the sum is p of the
@@ -97,7 +99,7 @@ def score_in_any_order(
     What is drawn depends on the seed and on a pair's number among the examples, not on the others.
     """
 
-    def scored(batch: Batch, pairs: list[int]) -> list[Marginal]:
+    def scored(batch: Batch, pairs: list[int]) -> list[MarginalScore]:
         memory = _encoded(model, batch)
         added = _added_up(model, memory, batch, beam=beam)
         totals = added.log_probs.cpu().double().logsumexp(dim=1)  # (S,)
@@ -107,16 +109,18 @@ def score_in_any_order(
             rest = _drawn_weights(model, memory, batch, added, chance=chance)
             totals, deviations = _log_mean(torch.logaddexp(totals[:, None], rest))
             errors = deviations.tolist()
-        likeliest = added.slots[torch.arange(len(pairs), device=device), added.log_probs.argmax(dim=1)]
+        likeliest = added.positions[torch.arange(len(pairs), device=device), added.log_probs.argmax(dim=1)]
         rows = zip(
             totals.tolist(),
             errors,
-            (added.log_probs > DEAD).sum(dim=1).tolist(),
+            (added.log_probs > NEG_INF).sum(dim=1).tolist(),
             _scores(model, memory, _in_order(batch, likeliest)),
             strict=True,
         )
         return [
-            Marginal(total, error, orders, complete=orders == math.factorial(len(best.slots)), best=best)
+            MarginalScore(
+                total, error, orders, complete=orders == math.factorial(len(best.positions)), best=best
+            )
             for total, error, orders, best in rows
         ]
 
@@ -130,12 +134,12 @@ def _encoded(model: Indigo, batch: Batch) -> Memory:
     return model.encode(batch.source, batch.source_mask)
 
 
-def _in_order(batch: Batch, slots: Tensor) -> Batch:
-    """The same targets in other orders. slots: (S, T)."""
-    return batch.reordered(slots[:, None], torch.ones_like(batch.weights[:, None]))
+def _in_order(batch: Batch, positions: Tensor) -> Batch:
+    """The same targets in other orders. positions: (S, T)."""
+    return batch.reordered(positions[:, None], torch.ones_like(batch.weights[:, None]))
 
 
-def _scores(model: Indigo, memory: Memory, batch: Batch) -> list[Score]:
+def _scores(model: Indigo, memory: Memory, batch: Batch) -> list[TargetScore]:
     found = score_steps(model, memory, batch)
     rows = zip(
         found.word.cpu().double().sum(dim=1).tolist(),  # not every device has double precision
@@ -144,7 +148,9 @@ def _scores(model: Indigo, memory: Memory, batch: Batch) -> list[Score]:
         batch.lengths.tolist(),
         strict=True,
     )
-    return [Score(word + gap, word, gap, tuple(slots[:length])) for word, gap, slots, length in rows]
+    return [
+        TargetScore(word + gap, word, gap, tuple(positions[:length])) for word, gap, positions, length in rows
+    ]
 
 
 # --- many orders ---
@@ -155,11 +161,11 @@ def _added_up(model: Indigo, memory: Memory, batch: Batch, *, beam: int) -> Orde
     found = search_thoroughly(model, memory, batch, width=beam)
     scores = score_steps(model, memory, batch)
     own = scores.word.sum(dim=1) + scores.gap.sum(dim=1)
-    return best_of(found, Orders(batch.order[:, None], own[:, None]), width=beam + 1)
+    return merge_orders(found, Orders(batch.order[:, None], own[:, None]), width=beam + 1)
 
 
 def _drawn_weights(model: Indigo, memory: Memory, batch: Batch, added: Orders, *, chance: Tensor) -> Tensor:
-    """log p/q of orders drawn, DEAD for those that were added up already.
+    """log p/q of orders drawn, NEG_INF for those that were added up already.
 
     chance: (S, K, T), uniform in [0, 1); returns (S, K).
     """
@@ -167,14 +173,14 @@ def _drawn_weights(model: Indigo, memory: Memory, batch: Batch, added: Orders, *
     for part in chance.split(DRAWN_AT_ONCE, dim=1):
         drawn = draw_orders(model, memory, batch.targets, batch.lengths, chance=part)
         weight = drawn.log_probs.cpu().double() - drawn.log_proposals.cpu().double()
-        weights.append(weight.masked_fill(_among(drawn.slots, added).cpu(), DEAD))
+        weights.append(weight.masked_fill(_among(drawn.positions, added).cpu(), NEG_INF))
     return torch.cat(weights, dim=1)
 
 
-def _among(slots: Tensor, orders: Orders) -> Tensor:
-    """Whether these orders are some of those. slots: (S, K, T); returns (S, K)."""
-    same = (slots[:, :, None] == orders.slots[:, None]).all(dim=3)  # (S, K, B)
-    return (same & (orders.log_probs > DEAD)[:, None]).any(dim=2)
+def _among(positions: Tensor, orders: Orders) -> Tensor:
+    """Whether these orders are some of those. positions: (S, K, T); returns (S, K)."""
+    same = (positions[:, :, None] == orders.positions[:, None]).all(dim=3)  # (S, K, B)
+    return (same & (orders.log_probs > NEG_INF)[:, None]).any(dim=2)
 
 
 def _log_mean(log_values: Tensor) -> tuple[Tensor, Tensor]:

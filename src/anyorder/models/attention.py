@@ -13,7 +13,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor, nn
 
-from anyorder.models.decoder_state import Past, SourceKeys
+from anyorder.models.decoder_state import KVCache, SourceKeys
 from anyorder.models.kernels.training import Dropout
 
 # B batch, H heads, Q queries, K keys, D width, d = D / H width of a head, C kinds of relations
@@ -187,7 +187,7 @@ class DecoderLayer(nn.Module):
         relations: Relations | None,
         blocked: Tensor | None,
         source: SourceKeys,
-        past: Past | None = None,
+        cache: KVCache | None = None,
     ) -> Tensor:
         """states: (R, Q, D), R a multiple of the B sources: the rows of one source lie side by side.
 
@@ -196,8 +196,8 @@ class DecoderLayer(nn.Module):
         relations: of (R, Q, K); blocked: broadcast to (R, H, Q, K).
         """
         query, key, value = self.attention.queries_keys_values(self.attention_norm(states))
-        if past is not None:
-            key, value = past.append(key, value)
+        if cache is not None:
+            key, value = cache.append(key, value)
         attended = self.attention.attend(query, key, value, relations=relations, blocked=blocked)
         states = states + self.dropout(attended)
 

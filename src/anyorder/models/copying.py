@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from anyorder.models.heads import NEVER, at_least_float
+from anyorder.insertion import NEG_INF
+from anyorder.models.heads import at_least_float
 from anyorder.text.tokenizer import UNK
 
 # B sources, S source tokens, D width, Q queries of a source, V generated words, C words with the copied ones
@@ -54,8 +55,8 @@ class CopyHead(nn.Module):
         logits = at_least_float(torch.matmul(self.query(query), copyable.keys.mT) * self.scale)
         # A blank source has nothing to copy: its g is 0, and where it looks does not matter.
         nothing = ~copyable.mask.any(dim=1, keepdim=True)
-        attention = logits.masked_fill(~(copyable.mask | nothing)[:, None], NEVER).softmax(dim=-1)
-        return at_least_float(self.gate(query).squeeze(-1)).masked_fill(nothing, NEVER), attention
+        attention = logits.masked_fill(~(copyable.mask | nothing)[:, None], NEG_INF).softmax(dim=-1)
+        return at_least_float(self.gate(query).squeeze(-1)).masked_fill(nothing, NEG_INF), attention
 
     def mixed(self, generated: Tensor, query: Tensor, copyable: Copyable, words: Tensor) -> Tensor:
         """log p of one word for each query, some of them copied.
@@ -79,7 +80,9 @@ class CopyHead(nn.Module):
         # What can't be copied is written into a last column, which nobody reads.
         nobody = copyable.ids - first
         beyond = nobody + 1 - generated.shape[-1]
-        scores = functional.pad(generated + functional.logsigmoid(-gate)[..., None], (0, beyond), value=NEVER)
+        scores = functional.pad(
+            generated + functional.logsigmoid(-gate)[..., None], (0, beyond), value=NEG_INF
+        )
         column = (copyable.words - first).where(copyable.mask, nobody)[:, None].expand_as(copied)
         scores = scores.scatter(-1, column, torch.logaddexp(scores.gather(-1, column), copied))
         return scores[..., :nobody]

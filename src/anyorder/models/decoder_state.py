@@ -13,7 +13,7 @@ from anyorder.models.heads import GapKeys
 from anyorder.models.kernels.vocabulary import Vocabulary
 
 
-class Writing:
+class DecoderState:
     """Everything known of the sentences under way, to write one more token at little cost.
 
     All hypotheses of a sentence put what they write into one pool, (S, P) tokens, and remember where their
@@ -24,8 +24,8 @@ class Writing:
         self.sources = sources  # one a layer
         self.copyable = copyable
         self.vocabulary = vocabulary
-        self.pasts = [Past() for _ in sources]
-        self.left_keys, self.right_keys = Pool(), Pool()  # (S, P, D)
+        self.caches = [KVCache() for _ in sources]
+        self.left_keys, self.right_keys = VectorBuffer(), VectorBuffer()  # (S, P, D)
         self.own = sources[0].key.new_zeros(self.sentences, 1, 0, dtype=torch.long)  # (S, K, n), in the pool
         self.size = 0  # P
 
@@ -43,8 +43,8 @@ class Writing:
         """Make the next tokens of all hypotheses their own; the layers then put them into the pool."""
         if self.size == 0:
             self.own = self.own.expand(-1, hypotheses, -1)
-        places = torch.arange(self.size, self.size + hypotheses * newest, device=self.own.device)
-        added = places.view(1, hypotheses, newest).expand(self.sentences, -1, -1)
+        indices = torch.arange(self.size, self.size + hypotheses * newest, device=self.own.device)
+        added = indices.view(1, hypotheses, newest).expand(self.sentences, -1, -1)
         self.own = torch.cat([self.own, added], dim=2)
         self.size += hypotheses * newest
 
@@ -58,7 +58,7 @@ class Writing:
         spread.scatter_(3, self.own[:, :, None].expand_as(values), values)
         return spread.flatten(1, 2)
 
-    def seen_by(self, hypotheses: Tensor) -> Writing:
+    def seen_by(self, hypotheses: Tensor) -> DecoderState:
         """The same for some of the hypotheses, to ask what comes next. hypotheses: (S, B)."""
         theirs = copy(self)
         theirs.own = self._own_of(hypotheses)
@@ -78,8 +78,8 @@ class Writing:
         self.own = self.own[staying]
         self.sources = [source.keep(staying) for source in self.sources]
         self.copyable = None if self.copyable is None else self.copyable.keep(staying)
-        for past in self.pasts:
-            past.keep(staying)
+        for cache in self.caches:
+            cache.keep(staying)
         self.left_keys.keep(staying)
         self.right_keys.keep(staying)
 
@@ -98,7 +98,7 @@ class SourceKeys:
         return SourceKeys(self.key[sentences], self.value[sentences], self.padding[sentences])
 
 
-class Past:
+class KVCache:
     """A layer's keys and values of every token that any hypothesis of a sentence has written.
 
     Hypotheses share the pool and know their own tokens in it, so a beam never copies what it goes on with.
@@ -106,7 +106,7 @@ class Past:
     """
 
     def __init__(self) -> None:
-        self.key, self.value = Pool(), Pool()  # (B, H, K, d)
+        self.key, self.value = VectorBuffer(), VectorBuffer()  # (B, H, K, d)
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Add the newest, (B, H, Q, d) each; returns all of them, (B, H, K, d) each."""
@@ -118,7 +118,7 @@ class Past:
         self.value.keep(sentences)
 
 
-class Pool:
+class VectorBuffer:
     """Vectors that become more along dimension -2, in a buffer that is grown by half when it is full."""
 
     def __init__(self) -> None:

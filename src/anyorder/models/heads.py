@@ -12,12 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from anyorder.insertion import legal_keys
+from anyorder.insertion import NEG_INF, legal_keys
 from anyorder.text.tokenizer import EOD
 
 # R rows (sentences, beams or training steps), n tokens on the canvas, D width, V words, G gaps asked for
-
-NEVER = float("-inf")
 
 
 class GapKeys(NamedTuple):
@@ -81,7 +79,7 @@ class GapHead(nn.Module, ABC):
         never = ~self.allowed_keys(products.shape[-1], device=products.device)
         if blocked is not None:
             never = never | blocked[..., None, :]
-        return products.masked_fill(never, NEVER)
+        return products.masked_fill(never, NEG_INF)
 
     def normaliser(self, logits: Tensor, query: Tensor) -> Tensor:
         """Log of the sum over all keys, `finish` among them. logits: (R, Q, 2, n); returns (R, Q)."""

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from anyorder import config
 from anyorder.config.model import Shape
-from anyorder.insertion import anchors, relations
+from anyorder.insertion import gap_neighbours, relations
 from anyorder.models.attention import Relations
 from anyorder.models.copying import Copyable, CopyHead
-from anyorder.models.decoder_state import Writing
+from anyorder.models.decoder_state import DecoderState
 from anyorder.models.encoder_decoder import EncoderDecoder, Memory, initialise
 from anyorder.models.heads import GapHead, GapKeys, Pointer, WordHead, at_least_float, first_word
-from anyorder.models.kernels.vocabulary import Best, Product, Vocabulary, best_of
+from anyorder.models.kernels.vocabulary import Best, Product, Vocabulary, top_choices
 
 # B sources, R rows (B × beams), S source vectors, N tokens written, D width, V words, C choices asked for
 
@@ -64,28 +64,30 @@ class Indigo(EncoderDecoder):
 
     # --- learning: all steps at once ---
 
-    def states(self, memory: Memory, words: Tensor, slots: Tensor, *, given: Tensor | None = None) -> Tensor:
+    def states(
+        self, memory: Memory, words: Tensor, positions: Tensor, *, given: Tensor | None = None
+    ) -> Tensor:
         """State of each token as it was written, knowing itself and the earlier ones.
 
-        words, slots: (B, N), in the order written, `<s>` and `</s>` first; given: (B, N), bool, None: not
+        words, positions: (B, N), in the order written, `<s>` and `</s>` first; given: (B, N), bool, None: not
         one is; returns (B, N, D).
         """
         length = words.shape[1]
         later = torch.ones(length, length, dtype=torch.bool, device=words.device).triu(diagonal=1)
         states = self._marked(self._embed_words(words, first_step=0), given)
-        related = self._relations(self._steps_back(relations(slots)), dtype=states.dtype)
+        related = self._relations(self._steps_back(relations(positions)), dtype=states.dtype)
         for layer, source in zip(self.decoder, self.source_keys(memory), strict=True):
             states = layer(states, relations=related, blocked=later, source=source)
         return self.decoder_norm(states)
 
     # --- writing: step by step ---
 
-    def start(self, memory: Memory) -> Writing:
+    def start(self, memory: Memory) -> DecoderState:
         """Nothing written yet, not even the boundaries."""
-        return Writing(self.source_keys(memory), self.copyable(memory), self.vocabulary())
+        return DecoderState(self.source_keys(memory), self.copyable(memory), self.vocabulary())
 
     def advance(
-        self, writing: Writing, words: Tensor, places: Tensor, *, given: Tensor | None = None
+        self, decoder_state: DecoderState, words: Tensor, indices: Tensor, *, given: Tensor | None = None
     ) -> Tensor:
         """Add the newest words and return the state of the last one.
 
@@ -93,26 +95,28 @@ class Indigo(EncoderDecoder):
         not one is; returns (R, D).
         """
         rows, newest = words.shape
-        hypotheses = rows // writing.sentences
-        writing.add(hypotheses, newest)
-        seen = self._steps_back(torch.sign(places[:, -newest:, None] - places[:, None, :]))  # (R, m, n)
+        hypotheses = rows // decoder_state.sentences
+        decoder_state.add(hypotheses, newest)
+        seen = self._steps_back(torch.sign(indices[:, -newest:, None] - indices[:, None, :]))  # (R, m, n)
         # One hypothesis that writes one token sees the whole pool, which is its own.
         sees_all = hypotheses == newest == 1
         if not sees_all:
-            later = torch.ones_like(seen[0], dtype=torch.bool).triu(diagonal=places.shape[1] - newest + 1)
-            seen = seen.masked_fill(later, NOT_SEEN).unflatten(0, (writing.sentences, hypotheses))
-            seen = writing.in_pool(seen, elsewhere=NOT_SEEN)  # (S, K · m, P)
+            later = torch.ones_like(seen[0], dtype=torch.bool).triu(diagonal=indices.shape[1] - newest + 1)
+            seen = seen.masked_fill(later, NOT_SEEN).unflatten(0, (decoder_state.sentences, hypotheses))
+            seen = decoder_state.in_pool(seen, elsewhere=NOT_SEEN)  # (S, K · m, P)
 
-        states = self._marked(self._embed_words(words, first_step=places.shape[1] - newest), given)
-        states = states.reshape(writing.sentences, hypotheses * newest, -1)
+        states = self._marked(self._embed_words(words, first_step=indices.shape[1] - newest), given)
+        states = states.reshape(decoder_state.sentences, hypotheses * newest, -1)
         related = self._relations(seen, dtype=states.dtype)
         blocked = None if sees_all else (seen == NOT_SEEN)[:, None]
-        for layer, source, past in zip(self.decoder, writing.sources, writing.pasts, strict=True):
-            states = layer(states, relations=related, blocked=blocked, source=source, past=past)
+        for layer, source, cache in zip(
+            self.decoder, decoder_state.sources, decoder_state.caches, strict=True
+        ):
+            states = layer(states, relations=related, blocked=blocked, source=source, cache=cache)
         states = self.decoder_norm(states)
         keys = self.gap_head.keys_of(states)
-        writing.left_keys.append(keys.left)
-        writing.right_keys.append(keys.right)
+        decoder_state.left_keys.append(keys.left)
+        decoder_state.right_keys.append(keys.right)
         return states.reshape(rows, newest, -1)[:, -1]
 
     # --- what both read ---
@@ -191,35 +195,37 @@ class Indigo(EncoderDecoder):
 
     # --- choosing a step: word first or position first, the end always among the first choices ---
 
-    def first_log_probs(self, writing: Writing, state: Tensor, places: Tensor) -> Tensor:
+    def first_log_probs(self, decoder_state: DecoderState, state: Tensor, indices: Tensor) -> Tensor:
         """log p of each first choice, END the first of them: the words, or finishing and all gaps.
 
         state: (R, D); places: (R, n); returns (R, V) or (R, 1 + gaps).
         """
         if not self.position_first:
-            return self._every_word(writing, self.word_query(state)[:, None]).squeeze(1)
+            return self._every_word(decoder_state, self.word_query(state)[:, None]).squeeze(1)
         query = self.gap_query(state[:, None], None)  # (R, 1, D)
-        gaps, normaliser = self._every_gap(writing, query, places)
+        gaps, normaliser = self._every_gap(decoder_state, query, indices)
         finish = self.gap_head.finish_logit(query)
         return torch.cat([finish, gaps[:, 0]], dim=1) - normaliser
 
-    def second_log_probs(self, writing: Writing, state: Tensor, places: Tensor, first: Tensor) -> Tensor:
+    def second_log_probs(
+        self, decoder_state: DecoderState, state: Tensor, indices: Tensor, first: Tensor
+    ) -> Tensor:
         """log p of each second choice after each of C first ones; meaningless after END.
 
         first: (R, C), as counted by `first_log_probs`; returns (R, C, gaps) or (R, C, V).
         """
         if self.position_first:
-            query = self.word_query(state[:, None], self._gap_vectors(writing, places, first))
-            return self._every_word(writing, query)
+            query = self.word_query(state[:, None], self._gap_vectors(decoder_state, indices, first))
+            return self._every_word(decoder_state, query)
         query = self.gap_query(state[:, None], first + self.word_head.first)  # (R, C, D)
-        gaps, normaliser = self._every_gap(writing, query, places)
+        gaps, normaliser = self._every_gap(decoder_state, query, indices)
         return gaps - normaliser[..., None]
 
-    def best_first(self, writing: Writing, state: Tensor, places: Tensor, *, count: int) -> Best:
+    def best_first(self, decoder_state: DecoderState, state: Tensor, indices: Tensor, *, count: int) -> Best:
         """The best of what `first_log_probs` scores; its arguments, and count: C, how many."""
         if not self.lists_best_words:
-            return best_of(self.first_log_probs(writing, state, places), count)
-        return writing.vocabulary.best(self.word_query(state), count=count)
+            return top_choices(self.first_log_probs(decoder_state, state, indices), count)
+        return decoder_state.vocabulary.best(self.word_query(state), count=count)
 
     @property
     def lists_best_words(self) -> bool:
@@ -227,36 +233,36 @@ class Indigo(EncoderDecoder):
         return not self.position_first and self.copy_head is None
 
     def best_words_and(
-        self, writing: Writing, state: Tensor, words: Tensor, *, no_end: Tensor, count: int
+        self, decoder_state: DecoderState, state: Tensor, words: Tensor, *, no_end: Tensor, count: int
     ) -> tuple[Best, Tensor]:
         """The best first choices, and log p of some others. words: (R, Q), first choices; returns (R, Q).
 
         no_end: (R,), bool, where the end is not to be among the best.
         """
-        return writing.vocabulary.best_and(self.word_query(state), words, no_end=no_end, count=count)
+        return decoder_state.vocabulary.best_and(self.word_query(state), words, no_end=no_end, count=count)
 
     def best_second(
-        self, writing: Writing, state: Tensor, places: Tensor, first: Tensor, *, count: int
+        self, decoder_state: DecoderState, state: Tensor, indices: Tensor, first: Tensor, *, count: int
     ) -> Best:
         """The best of what `second_log_probs` scores; its arguments, and count: how many, (R, C, count)."""
         if not self.position_first or self.copy_head is not None:
-            return best_of(self.second_log_probs(writing, state, places, first), count)
-        query = self.word_query(state[:, None], self._gap_vectors(writing, places, first))  # (R, C, D)
-        best = writing.vocabulary.best(query.flatten(0, 1), count=count)
+            return top_choices(self.second_log_probs(decoder_state, state, indices, first), count)
+        query = self.word_query(state[:, None], self._gap_vectors(decoder_state, indices, first))  # (R, C, D)
+        best = decoder_state.vocabulary.best(query.flatten(0, 1), count=count)
         return Best(*(each.unflatten(0, first.shape) for each in best))
 
     def log_probs_of_second(
-        self, writing: Writing, state: Tensor, places: Tensor, first: Tensor, second: Tensor
+        self, decoder_state: DecoderState, state: Tensor, indices: Tensor, first: Tensor, second: Tensor
     ) -> Tensor:
         """log p of one second choice after each of C first ones. first, second, returns: (R, C)."""
-        left, right = anchors(places)  # (R, gaps)
+        left, right = gap_neighbours(indices)  # (R, gaps)
         if self.position_first:
             # Many tokens lie in the same gap, where all words are scored at once.
             gaps = torch.arange(1, left.shape[1] + 1, device=first.device).expand(len(first), -1)
-            words = self.second_log_probs(writing, state, places, gaps)  # (R, gaps, V)
+            words = self.second_log_probs(decoder_state, state, indices, gaps)  # (R, gaps, V)
             return words.flatten(1).gather(1, (first - 1) * words.shape[2] + second)
         query = self.gap_query(state[:, None], first + self.word_head.first)  # (R, C, D)
-        logits = self._key_logits(writing, query)
+        logits = self._key_logits(decoder_state, query)
         chosen = self.gap_head.pick(
             logits,
             left=left.gather(1, second)[..., None],
@@ -276,40 +282,45 @@ class Indigo(EncoderDecoder):
             return gap + 1, word - self.word_head.first
         return word - self.word_head.first, gap
 
-    def _gap_vectors(self, writing: Writing, places: Tensor, first: Tensor) -> Tensor:
+    def _gap_vectors(self, decoder_state: DecoderState, indices: Tensor, first: Tensor) -> Tensor:
         """Of the gaps that are first choices, (R, C); returns (R, C, D)."""
-        own, gap = writing.own.flatten(0, 1), (first - 1).clamp(min=0)
+        own, gap = decoder_state.own.flatten(0, 1), (first - 1).clamp(min=0)
         left, right = (
-            own.gather(1, side.gather(1, gap)).reshape(writing.sentences, -1) for side in anchors(places)
+            own.gather(1, side.gather(1, gap)).reshape(decoder_state.sentences, -1)
+            for side in gap_neighbours(indices)
         )
-        vectors = self.gap_vector(writing.gap_keys, left=left, right=right)  # (S, K · C, D)
+        vectors = self.gap_vector(decoder_state.gap_keys, left=left, right=right)  # (S, K · C, D)
         return vectors.reshape(*first.shape, self.settings.width)
 
-    def _every_word(self, writing: Writing, query: Tensor) -> Tensor:
+    def _every_word(self, decoder_state: DecoderState, query: Tensor) -> Tensor:
         """log p of each word that can be generated or copied. query: (R, C, D); returns (R, C, V)."""
         generated = self.word_logits(query).log_softmax(dim=-1)
         if self.copy_head is None:
             return generated
-        assert writing.copyable is not None
-        by_source = (writing.sentences, -1)
+        assert decoder_state.copyable is not None
+        by_source = (decoder_state.sentences, -1)
         scores = self.copy_head.mixed_with_all(
             generated.reshape(*by_source, generated.shape[-1]),
             query.reshape(*by_source, query.shape[-1]),
-            writing.copyable,
+            decoder_state.copyable,
             first=self.word_head.first,
         )
         return scores.reshape(*generated.shape[:2], -1)
 
-    def _every_gap(self, writing: Writing, query: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    def _every_gap(
+        self, decoder_state: DecoderState, query: Tensor, indices: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """query: (R, C, D); returns unnormalised log p, (R, C, gaps), and its normaliser, (R, C)."""
-        logits = self._key_logits(writing, query)
-        left, right = (side[:, None].expand(-1, query.shape[1], -1) for side in anchors(places))
+        logits = self._key_logits(decoder_state, query)
+        left, right = (side[:, None].expand(-1, query.shape[1], -1) for side in gap_neighbours(indices))
         return self.gap_head.pick(logits, left=left, right=right), self.gap_head.normaliser(logits, query)
 
-    def _key_logits(self, writing: Writing, query: Tensor) -> Tensor:
+    def _key_logits(self, decoder_state: DecoderState, query: Tensor) -> Tensor:
         """Of each hypothesis's own keys. query: (R, C, D); returns (R, C, 2, n)."""
         rows, choices, width = query.shape
-        everybody = self.gap_head.products(query.reshape(writing.sentences, -1, width), writing.gap_keys)
-        own = writing.own.flatten(0, 1)[:, None, None].expand(-1, choices, 2, -1)
-        products = everybody.reshape(rows, choices, 2, writing.size).gather(3, own)
+        everybody = self.gap_head.products(
+            query.reshape(decoder_state.sentences, -1, width), decoder_state.gap_keys
+        )
+        own = decoder_state.own.flatten(0, 1)[:, None, None].expand(-1, choices, 2, -1)
+        products = everybody.reshape(rows, choices, 2, decoder_state.size).gather(3, own)
         return self.gap_head.logits(products)

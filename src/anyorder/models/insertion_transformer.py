@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from anyorder import config
 from anyorder.config.model import Shape
 from anyorder.data.batches import Batch
+from anyorder.insertion import NEG_INF
 from anyorder.models.decoder_state import SourceKeys
 from anyorder.models.encoder_decoder import EncoderDecoder, initialise, sinusoids
-from anyorder.models.heads import NEVER, at_least_float
+from anyorder.models.heads import at_least_float
 from anyorder.models.kernels.training import word_scores
 from anyorder.models.loss import Loss
 from anyorder.text.tokenizer import BOS, EOD, EOS, PAD
@@ -72,7 +73,7 @@ def gaps_of(words: Tensor, lengths: Tensor) -> Tensor:
 
 def gap_scores(normaliser: Tensor, gaps: Tensor) -> Tensor:
     """log p of each gap: one softmax goes over all words of all gaps. normaliser, gaps, returns: (B, G)."""
-    return normaliser.masked_fill(~gaps, NEVER).log_softmax(dim=-1)
+    return normaliser.masked_fill(~gaps, NEG_INF).log_softmax(dim=-1)
 
 
 # B batch, T tokens of the longest target, n tokens of the longest canvas, G = n - 1 gaps, M of them real,
@@ -80,7 +81,7 @@ def gap_scores(normaliser: Tensor, gaps: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Canvas:
+class TrainingCanvas:
     """Parts of targets, and where the other tokens belong."""
 
     words: Tensor  # (B, n), as they are read, boundaries included
@@ -110,7 +111,7 @@ def insertion_loss(model: InsertionTransformer, batch: Batch, *, label_smoothing
 
 
 def canvas_loss(
-    model: InsertionTransformer, batch: Batch, canvas: Canvas, *, label_smoothing: float = 0.0
+    model: InsertionTransformer, batch: Batch, canvas: TrainingCanvas, *, label_smoothing: float = 0.0
 ) -> Loss:
     """The mean over a canvas's gaps, times the T + 1 sizes that a canvas may have.
 
@@ -168,7 +169,7 @@ def _logits(states: Tensor, gap: Tensor, vectors: Tensor, word: Tensor) -> Tenso
     return at_least_float((of_gaps * vectors[word]).sum(dim=-1))
 
 
-def _gap_shares(canvas: Canvas, insertion: config.Insertion) -> Tensor:
+def _gap_shares(canvas: TrainingCanvas, insertion: config.Insertion) -> Tensor:
     """How much each gap counts; those of a canvas sum to one. Returns (B, G)."""
     counted = canvas.gaps
     if insertion.termination == "sequence":
@@ -178,22 +179,24 @@ def _gap_shares(canvas: Canvas, insertion: config.Insertion) -> Tensor:
     return counted / counted.sum(dim=1, keepdim=True)
 
 
-def word_weights(canvas: Canvas, insertion: config.Insertion) -> Tensor:
+def word_weights(canvas: TrainingCanvas, insertion: config.Insertion) -> Tensor:
     """How much each missing token counts in its gap, where they sum to one; (B, T), 0 for the others."""
-    slots = torch.arange(canvas.gap.shape[1], device=canvas.gap.device, dtype=torch.float32)
-    slots = slots.expand(canvas.gap.shape)
-    size = canvas.by_gap(torch.ones_like(slots)).clamp(min=1)
+    positions = torch.arange(canvas.gap.shape[1], device=canvas.gap.device, dtype=torch.float32)
+    positions = positions.expand(canvas.gap.shape)
+    size = canvas.by_gap(torch.ones_like(positions)).clamp(min=1)
     if insertion.loss == "uniform":
         return canvas.of_gap(1 / size) * canvas.missing
-    middle = canvas.by_gap(slots) / size
+    middle = canvas.by_gap(positions) / size
     # The nearest counts as at distance 0, so that no temperature is too low to divide by.
     nearest = torch.where(size % 2 == 0, 0.5, 0.0)
-    distance = (slots - canvas.of_gap(middle)).abs() - canvas.of_gap(nearest)
+    distance = (positions - canvas.of_gap(middle)).abs() - canvas.of_gap(nearest)
     weight = (-distance / insertion.temperature).exp() * canvas.missing
     return weight / canvas.of_gap(canvas.by_gap(weight)).where(canvas.missing, 1.0)
 
 
-def draw_canvas(targets: Tensor, lengths: Tensor, *, generator: torch.Generator | None = None) -> Canvas:
+def draw_canvas(
+    targets: Tensor, lengths: Tensor, *, generator: torch.Generator | None = None
+) -> TrainingCanvas:
     """Some tokens of each target: 0 to all of them, each number as likely, and each choice of so many.
 
     targets: (B, T), in sentence order; lengths: (B,).
@@ -206,7 +209,7 @@ def draw_canvas(targets: Tensor, lengths: Tensor, *, generator: torch.Generator 
     return canvas_of(targets, lengths, rank < kept[:, None])
 
 
-def canvas_of(targets: Tensor, lengths: Tensor, kept: Tensor) -> Canvas:
+def canvas_of(targets: Tensor, lengths: Tensor, kept: Tensor) -> TrainingCanvas:
     """The canvas of the tokens that are kept. kept: (B, T), bool, never for padding."""
     before = kept.cumsum(dim=1)  # (B, T), kept tokens up to this one
     ends = kept.sum(dim=1, keepdim=True) + 1  # (B, 1), the place of `</s>`
@@ -216,4 +219,4 @@ def canvas_of(targets: Tensor, lengths: Tensor, kept: Tensor) -> Canvas:
     words = words[:, :longest].scatter(1, ends, EOS)
     words[:, 0] = BOS
     real = torch.arange(targets.shape[1], device=targets.device) < lengths[:, None]
-    return Canvas(words=words, lengths=ends.squeeze(1) + 1, missing=real & ~kept, gap=before)
+    return TrainingCanvas(words=words, lengths=ends.squeeze(1) + 1, missing=real & ~kept, gap=before)

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from anyorder.data.batches import Batch
-from anyorder.insertion import Supervision
+from anyorder.insertion import NEG_INF, Supervision
 from anyorder.models.encoder_decoder import Memory
-from anyorder.models.heads import NEVER
 from anyorder.models.indigo import Indigo
 from anyorder.models.kernels.training import word_scores
 from anyorder.text.tokenizer import EOD, UNK
@@ -61,7 +60,7 @@ def batch_loss(model: Indigo, batch: Batch, *, label_smoothing: float = 0.0) -> 
 def score_steps(model: Indigo, memory: Memory, batch: Batch) -> StepScores:
     """Teacher forcing: every step of every target at once."""
     given = _given_tokens(batch) if model.given_mark is not None else None
-    states = model.states(memory, batch.words, batch.supervision.slots, given=given)  # (B, N, D)
+    states = model.states(memory, batch.words, batch.supervision.positions, given=given)  # (B, N, D)
     steps = torch.arange(states.shape[1] - 1, device=states.device)
     lengths = batch.lengths[:, None]
     token, end = steps < lengths, steps == lengths  # (B, T + 1)
@@ -95,7 +94,7 @@ def _generated_scores(model: Indigo, query: Tensor, words: Tensor, mask: Tensor)
     column = words.masked_fill(copied_only, UNK) - model.word_head.first
     blank = torch.zeros(mask.shape, dtype=logits.dtype, device=logits.device)
     word, uniform = (blank.masked_scatter(mask, scores) for scores in word_scores(logits, column[mask]))
-    return word.masked_fill(copied_only, NEVER), uniform
+    return word.masked_fill(copied_only, NEG_INF), uniform
 
 
 def _with_copies(model: Indigo, memory: Memory, generated: Tensor, query: Tensor, words: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Orders that a person gives: a permutation a line in a file, or a function of a list of words.
 
-Both are over words and count slots from 1. What isn't a permutation is refused in one line that says where it
+Both list positions of words, counted from 1. What is no permutation is refused in one line that says where it
 comes from and what is wrong with it.
 """
 
@@ -19,7 +19,7 @@ from anyorder.config.data import Splits
 from anyorder.errors import UserError
 
 # Longer lists and texts are cut in messages.
-SHOWN_SLOTS = 5
+SHOWN_POSITIONS = 5
 SHOWN_CHARACTERS = 120
 
 
@@ -32,20 +32,20 @@ class OrderFile:
         self.fingerprint = hashlib.sha256(content).hexdigest()
         self._rows = content.splitlines()
 
-    def word_slots(self, line: int, words: Sequence[str]) -> list[int]:
-        """Slots over the words of a target line."""
+    def word_positions(self, line: int, words: Sequence[str]) -> list[int]:
+        """Positions over the words of a target line."""
         if line > len(self._rows):
             raise UserError(
                 f"{self.path}: has {len(self._rows)} lines, but there is a target line {line}; "
                 "a permutation for each line is needed"
             )
         where = f"{self.path}:{line}"
-        # Bytes that aren't text can't be a slot, and the message shows them as such.
+        # Bytes that aren't text can't be a position, and the message shows them as such.
         given = self._rows[line - 1].decode("utf-8-sig", errors="replace").split()
         for text in given:
             if not text.isdecimal():
-                raise UserError(f"{where}: {_one_line(text)!r} given, must be a slot, counted from 1")
-        return checked_slots([int(text) for text in given], length=len(words), where=where)
+                raise UserError(f"{where}: {_one_line(text)!r} given, must be a position, counted from 1")
+        return checked_positions([int(text) for text in given], length=len(words), where=where)
 
 
 class OrderFunction:
@@ -63,37 +63,39 @@ class OrderFunction:
         code = getattr(module, "__file__", None)  # built-in modules have none
         self.fingerprint = hashlib.sha256(Path(code).read_bytes()).hexdigest() if code else ""
 
-    def word_slots(self, line: int, words: Sequence[str]) -> list[int]:
-        """Slots over the words of a target line."""
+    def word_positions(self, line: int, words: Sequence[str]) -> list[int]:
+        """Positions over the words of a target line."""
         where = f"order {self.name}, {self.split} line {line}"
         try:
             given = self._function(list(words))
         except (Exception, SystemExit) as error:  # a function that exits would end the command without a word
             raise UserError(f"{where}: the function raised {_named(error)}") from error
-        return checked_slots(given, length=len(words), where=where)
+        return checked_positions(given, length=len(words), where=where)
 
 
-def checked_slots(given: object, *, length: int, where: str) -> list[int]:
+def checked_positions(given: object, *, length: int, where: str) -> list[int]:
     """What a person gave for an order over so many words, or one line that says what is wrong with it."""
     if not isinstance(given, list | tuple) or not all(map(_is_whole_number, given)):
         shown = _one_line(repr(given))
-        raise UserError(f"{where}: {shown} given, must be a list of whole numbers, the slots counted from 1")
-    slots = [int(slot) for slot in given]
-    if len(slots) != length:
-        raise UserError(f"{where}: {len(slots)} slots given, must be {length}, one for each word")
-    if slots and sorted(slots) == list(range(length)):
-        raise UserError(f"{where}: slots are counted from 0, must be counted from 1")
+        raise UserError(
+            f"{where}: {shown} given, must be a list of whole numbers, the positions counted from 1"
+        )
+    positions = [int(position) for position in given]
+    if len(positions) != length:
+        raise UserError(f"{where}: {len(positions)} positions given, must be {length}, one for each word")
+    if positions and sorted(positions) == list(range(length)):
+        raise UserError(f"{where}: positions are counted from 0, must be counted from 1")
     allowed = range(1, length + 1)
-    times = Counter(slots)
+    times = Counter(positions)
     faults = {
-        "missing": [slot for slot in allowed if slot not in times],
-        "more than once": [slot for slot in allowed if times[slot] > 1],
-        "out of range": [slot for slot in times if slot not in allowed],
+        "missing": [position for position in allowed if position not in times],
+        "more than once": [position for position in allowed if times[position] > 1],
+        "out of range": [position for position in times if position not in allowed],
     }
     complaints = [f"{fault}: {_first_few(at_fault)}" for fault, at_fault in faults.items() if at_fault]
     if complaints:
         raise UserError(f"{where}: not a permutation of 1 to {length}; {'; '.join(complaints)}")
-    return slots
+    return positions
 
 
 def _imported(module_name: str, *, order_name: str) -> ModuleType:
@@ -123,9 +125,9 @@ def _named(error: BaseException) -> str:
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
-def _first_few(slots: Sequence[int]) -> str:
-    shown = " ".join(map(str, slots[:SHOWN_SLOTS]))
-    return f"{shown} …" if len(slots) > SHOWN_SLOTS else shown
+def _first_few(positions: Sequence[int]) -> str:
+    shown = " ".join(map(str, positions[:SHOWN_POSITIONS]))
+    return f"{shown} …" if len(positions) > SHOWN_POSITIONS else shown
 
 
 def _one_line(text: str) -> str:

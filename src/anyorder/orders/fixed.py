@@ -1,6 +1,6 @@
 """The fixed orders by name.
 
-An order is a list of slots counted from 1: element t is the slot that step t fills, so that
+An order is a list of positions counted from 1: element t is the position that step t fills, so that
 [4, 2, 6, 1, 3, 5, 7] writes the fourth token first. Every named order ranks its units, tokens or words, and
 writes them by rising rank, equal ranks left to right. The pieces of a word follow it, left to right."""
 
@@ -27,8 +27,8 @@ class OrderRule:
     """What an order goes by.
 
     `ranks` turns marks, one number a unit, into ranks. A mark is what the order needs to know: whether the
-    word is common (counts), its depth in the dependency tree (heads), or else the unit's slot. It is None
-    where slots are not ranked but drawn (random) or given by a person (file, function).
+    word is common (counts), its depth in the dependency tree (heads), or else the unit's position. It is None
+    where positions are not ranked but drawn (random) or given by a person (file, function).
     """
 
     description: str
@@ -38,7 +38,7 @@ class OrderRule:
 
 
 def tree_depths(length: int) -> list[int]:
-    """Depth of each slot in a balanced binary tree, whose root is the lower middle."""
+    """Depth of each position in a balanced binary tree, whose root is the lower middle."""
     if length == 0:
         return []
     left = (length - 1) // 2
@@ -51,14 +51,15 @@ def tree_depths(length: int) -> list[int]:
 
 
 ORDERS: dict[str, OrderRule] = {
-    "l2r": OrderRule("left to right", ranks=lambda slots: slots),
-    "r2l": OrderRule("right to left", ranks=lambda slots: [-slot for slot in slots]),
+    "l2r": OrderRule("left to right", ranks=lambda positions: positions),
+    "r2l": OrderRule("right to left", ranks=lambda positions: [-position for position in positions]),
     "odd": OrderRule(
-        "odd slots left to right, then even slots", ranks=lambda slots: [slot % 2 == 0 for slot in slots]
+        "odd positions left to right, then even positions",
+        ranks=lambda positions: [position % 2 == 0 for position in positions],
     ),
     "blt": OrderRule(
         "balanced binary tree: the middle, then the middles of both halves, and so on",
-        ranks=lambda slots: tree_depths(len(slots)),
+        ranks=lambda positions: tree_depths(len(positions)),
     ),
     "syn": OrderRule(
         "syntax tree from its root down, each level left to right",
@@ -99,25 +100,25 @@ def order_rule(name: str, *, key: str = "order.name") -> OrderRule:
 
 
 def by_rank(ranks: Sequence[int]) -> list[int]:
-    """Slots by rising rank, equal ranks left to right."""
-    return sorted(range(1, len(ranks) + 1), key=lambda slot: ranks[slot - 1])
+    """Positions by rising rank, equal ranks left to right."""
+    return sorted(range(1, len(ranks) + 1), key=lambda position: ranks[position - 1])
 
 
-def random_slots(length: int, *, generator: np.random.Generator) -> NDArray[np.int64]:
+def random_positions(length: int, *, generator: np.random.Generator) -> NDArray[np.int64]:
     """A permutation of 1 to length, each as likely as any other."""
     return generator.permutation(length) + 1
 
 
-def gathered(slots: Sequence[int], *, pieces: Sequence[int]) -> list[int]:
-    """Slots over words from slots over tokens: what `spread` was given."""
+def gathered(positions: Sequence[int], *, pieces: Sequence[int]) -> list[int]:
+    """Positions over words from positions over tokens: what `spread` was given."""
     word_of_first = {before + 1: word for word, before in enumerate(accumulate(pieces, initial=0), start=1)}
-    return [word_of_first[slot] for slot in slots if slot in word_of_first]
+    return [word_of_first[position] for position in positions if position in word_of_first]
 
 
-def spread(word_slots: Sequence[int], *, pieces: Sequence[int]) -> list[int]:
-    """Slots over tokens from slots over words: the pieces of a word follow each other, left to right."""
+def spread(word_positions: Sequence[int], *, pieces: Sequence[int]) -> list[int]:
+    """Positions of tokens from positions of words: the pieces of a word are written left to right."""
     before = [0, *accumulate(pieces)]  # tokens left of each word
-    return [before[word - 1] + piece for word in word_slots for piece in range(1, pieces[word - 1] + 1)]
+    return [before[word - 1] + piece for word in word_positions for piece in range(1, pieces[word - 1] + 1)]
 
 
 def count_words(lines: Iterable[Iterable[str]]) -> Counter[str]:

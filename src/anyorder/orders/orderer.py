@@ -16,7 +16,7 @@ from anyorder.config.data import Splits
 from anyorder.config.order import Order
 from anyorder.errors import UserError
 from anyorder.orders.custom import OrderFile, OrderFunction
-from anyorder.orders.fixed import Level, OrderRule, by_rank, order_rule, random_slots, spread
+from anyorder.orders.fixed import Level, OrderRule, by_rank, order_rule, random_positions, spread
 from anyorder.orders.python_syntax import PARSER as PYTHON
 from anyorder.orders.python_syntax import python_depths
 from anyorder.orders.syntax import ConlluFile, SpacyParser, depths
@@ -40,7 +40,7 @@ class Line:
         return sum(self.pieces)
 
 
-UnitSlots = Callable[[Iterable[Line]], Iterator[Sequence[int]]]
+UnitPositions = Callable[[Iterable[Line]], Iterator[Sequence[int]]]
 Marks = Callable[[Iterable[Line]], Iterator[Sequence[int]]]
 
 
@@ -49,28 +49,28 @@ class Orderer:
     """An order made ready for the targets of one split."""
 
     level: Level
-    fingerprint: str  # changes with whatever may change the slots, short of the targets themselves
-    unit_slots: UnitSlots | None  # None: drawn by chance
+    fingerprint: str  # changes with whatever may change the positions, short of the targets themselves
+    unit_positions: UnitPositions | None  # None: drawn by chance
 
     @property
     def random(self) -> bool:
-        """Whether slots are drawn at each look, by `random_slots`, and so are never cached."""
-        return self.unit_slots is None
+        """Whether positions are drawn at each look, by `random_positions`, and so are never cached."""
+        return self.unit_positions is None
 
-    def slots(
+    def positions(
         self, lines: Iterable[Line], *, generator: np.random.Generator | None = None
     ) -> Iterator[list[int]]:
-        """Token slots of each line; only a random order draws from the generator.
+        """Token positions of each line; only a random order draws from the generator.
 
         Lines may be read some way ahead of their answers: parsers work in batches.
         """
-        if self.unit_slots is None:
+        if self.unit_positions is None:
             assert generator is not None, "a random order is drawn from a generator"
-            yield from (random_slots(line.length, generator=generator).tolist() for line in lines)
+            yield from (random_positions(line.length, generator=generator).tolist() for line in lines)
             return
         asked, kept = tee(lines)
-        for line, slots in zip(kept, self.unit_slots(asked), strict=True):
-            yield spread(slots, pieces=line.pieces) if self.level == "words" else list(slots)
+        for line, positions in zip(kept, self.unit_positions(asked), strict=True):
+            yield spread(positions, pieces=line.pieces) if self.level == "words" else list(positions)
 
 
 def prepare_order(
@@ -92,7 +92,7 @@ def prepare_order(
         case "random":
             source = None
         case "nothing":
-            source = _Source(_ranked(rule, marks=_slot_marks), content="")
+            source = _Source(_ranked(rule, marks=_position_marks), content="")
         case "counts":
             assert common is not None, f"{order.name} needs the common words of the training targets"
             source = _by_counts(rule, common=common)
@@ -111,42 +111,42 @@ def prepare_order(
     return Orderer(
         level=rule.level,
         fingerprint=f"{split}-{_digest(key.encode())[:16]}",
-        unit_slots=source.unit_slots if source else None,
+        unit_positions=source.unit_positions if source else None,
     )
 
 
 def order_split(orderer: Orderer, *, folder: Path, lines: Iterable[Line]) -> NDArray[np.int32]:
-    """Token slots of all lines, one after the other, mapped from a file that is made once.
+    """Token positions of all lines, one after the other, mapped from a file that is made once.
 
     The folder belongs to these lines: they are read only if no earlier call has left the file there.
     """
     assert not orderer.random, "a random order is drawn anew each time and never kept"
     path = folder / f"order-{orderer.fingerprint}.npy"
     if not path.exists():
-        slots = np.fromiter(chain.from_iterable(orderer.slots(lines)), dtype=np.int32)
+        positions = np.fromiter(chain.from_iterable(orderer.positions(lines)), dtype=np.int32)
         make_folder(folder)
         # Several processes may get here at once: each writes its own file, whole or not at all.
         with published_file(path) as file:
-            write_array(file, slots)
+            write_array(file, positions)
     mapped: NDArray[np.int32] = np.load(path, mmap_mode="r")
     return mapped
 
 
 @dataclass(frozen=True)
 class _Source:
-    """Where slots come from, and what they depend on besides the order's name and the targets."""
+    """Where positions come from, and what they depend on besides the order's name and the targets."""
 
-    unit_slots: UnitSlots
+    unit_positions: UnitPositions
     content: str
 
 
-def _ranked(rule: OrderRule, *, marks: Marks) -> UnitSlots:
+def _ranked(rule: OrderRule, *, marks: Marks) -> UnitPositions:
     ranks = rule.ranks
     assert ranks is not None, "only ranked orders have marks"
     return lambda lines: (by_rank(ranks(line_marks)) for line_marks in marks(lines))
 
 
-def _slot_marks(lines: Iterable[Line]) -> Iterator[Sequence[int]]:
+def _position_marks(lines: Iterable[Line]) -> Iterator[Sequence[int]]:
     return (range(1, line.length + 1) for line in lines)
 
 
@@ -193,7 +193,8 @@ def _by_trees(
 
 def _own(given: OrderFile | OrderFunction) -> _Source:
     return _Source(
-        lambda lines: (given.word_slots(line.number, line.words) for line in lines), content=given.fingerprint
+        lambda lines: (given.word_positions(line.number, line.words) for line in lines),
+        content=given.fingerprint,
     )
 
 

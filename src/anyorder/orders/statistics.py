@@ -1,6 +1,7 @@
 """What orders are like: how near to left to right, how they move, what they begin with, what comes late.
 
-An order lists slots, counted from 1: which one each step fills. A sentence of fewer than two tokens can be
+An order lists positions, counted from 1: which one each step fills. A sentence of fewer than two tokens can
+be
 written in one way only, so it counts nowhere. Beside the orders of interest, every figure is known for two
 others: left to right, and all orders alike likely (by chance), worked out exactly.
 """
@@ -17,9 +18,9 @@ from itertools import chain, pairwise
 from statistics import fmean
 from typing import Any
 
-TENTHS = 10  # of the slots and of the steps, in the heat map
+TENTHS = 10  # of the positions and of the steps, in the heat map
 QUARTERS = ("commonest quarter", "second quarter", "third quarter", "rarest quarter")
-Slots = Sequence[int]
+Positions = Sequence[int]
 Sentences = Sequence[Sequence[str]]  # tokens, or a label for each, as they are read
 Labels = Mapping[str, Sentences]  # by what tokens are grouped, e.g. "part of speech"
 
@@ -36,24 +37,29 @@ class Figures:
         "Kendall's tau",
         "pairs of tokens whose left one is written first, less the others, by all pairs; mean over sentences",
     )
-    spearman: float = _figure("Spearman's rho", "correlation of step and slot; mean over sentences")
+    spearman: float = _figure("Spearman's rho", "correlation of step and position; mean over sentences")
     left_to_right: float = _figure("exactly left to right", "share of the sentences", share=True)
     right_to_left: float = _figure("exactly right to left", "share of the sentences", share=True)
-    jump: float = _figure("jump", "slots from one written token to the next, either way; mean over all steps")
+    jump: float = _figure(
+        "jump", "positions from one written token to the next, either way; mean over all steps"
+    )
     canvas_jump: float = _figure(
         "jump so far", "the same in places of the partial sentence, once the next token is written"
     )
-    next_slot: float = _figure(
-        "next slot", "share of the steps that fill the slot right of the last written token's", share=True
+    next_position: float = _figure(
+        "next position",
+        "share of the steps that fill the position right of the last written token's",
+        share=True,
     )
     beside: float = _figure(
         "right beside",
         "share of the steps that write right of the last written token, with nothing between as yet",
         share=True,
     )
-    run_length: float = _figure("run", "tokens in a row that each fill the next slot; mean over all runs")
-    first_slot: float = _figure(
-        "first token at", "slot of the token written first, 0 leftmost to 1 rightmost; mean over sentences"
+    run_length: float = _figure("run", "tokens in a row that each fill the next position; mean over all runs")
+    first_position: float = _figure(
+        "first token at",
+        "position of the token written first, 0 leftmost to 1 rightmost; mean over sentences",
     )
     first_entropy: float = _figure(
         "first token's entropy", "of which token is written first, in bits: low if it is often the same"
@@ -79,7 +85,7 @@ class OrderStatistics:
     groups: dict[
         str, dict[str, Group]
     ]  # by each kind of label; earliest first, but quarters in their own order
-    heat: list[list[float]]  # a row for each tenth of the steps, by tenths of the slots; all sum to one
+    heat: list[list[float]]  # a row for each tenth of the steps, by tenths of the positions; all sum to one
 
 
 @dataclass(frozen=True)
@@ -95,11 +101,13 @@ class Compared:
 class Move:
     """How far the next token is written from the last one; negative to the left."""
 
-    slots: int  # in the finished sentence
-    places: int  # in the partial sentence that holds both
+    positions: int  # in the finished sentence
+    indices: int  # in the partial sentence that holds both
 
 
-def compare(orders: Sequence[Slots], tokens: Sentences, *, labels: Labels | None = None) -> Compared | None:
+def compare(
+    orders: Sequence[Positions], tokens: Sentences, *, labels: Labels | None = None
+) -> Compared | None:
     """Statistics with those of both baselines; None if no sentence has two tokens."""
     found = order_statistics(orders, tokens, labels=labels)
     reading = [range(1, len(sentence) + 1) for sentence in tokens]
@@ -111,7 +119,7 @@ def compare(orders: Sequence[Slots], tokens: Sentences, *, labels: Labels | None
 
 
 def order_statistics(
-    orders: Sequence[Slots], tokens: Sentences, *, labels: Labels | None = None
+    orders: Sequence[Positions], tokens: Sentences, *, labels: Labels | None = None
 ) -> OrderStatistics | None:
     """Statistics of one order for each sentence; None if no sentence has two tokens.
 
@@ -121,8 +129,8 @@ def order_statistics(
     if not kept:
         return None
     orders = [orders[row] for row in kept]
-    first_tokens = Counter(tokens[row][slots[0] - 1] for row, slots in zip(kept, orders, strict=True))
-    steps = {row: _relative_steps(slots) for row, slots in zip(kept, orders, strict=True)}
+    first_tokens = Counter(tokens[row][positions[0] - 1] for row, positions in zip(kept, orders, strict=True))
+    steps = {row: _relative_steps(positions) for row, positions in zip(kept, orders, strict=True)}
     return OrderStatistics(
         sentences=len(kept),
         tokens=sum(map(len, orders)),
@@ -175,37 +183,37 @@ def frequency_quarters(counts: Mapping[str, int]) -> dict[str, str]:
     return {word: quarter_of[count] for word, count in counts.items()}
 
 
-def kendall(slots: Slots) -> float:
+def kendall(positions: Positions) -> float:
     """1 for left to right, -1 for right to left, 0 on average by chance; of two tokens or more."""
-    pairs = len(slots) * (len(slots) - 1) / 2
-    left_first = sum(_gaps(slots))  # each gap counts the tokens that stand left and came before
+    pairs = len(positions) * (len(positions) - 1) / 2
+    left_first = sum(_gaps(positions))  # each gap counts the tokens that stand left and came before
     return 2 * left_first / pairs - 1
 
 
-def spearman(slots: Slots) -> float:
+def spearman(positions: Positions) -> float:
     """Like `kendall`, but far displacements weigh more."""
-    length = len(slots)
-    squares = sum((slot - step) ** 2 for step, slot in enumerate(slots, start=1))
+    length = len(positions)
+    squares = sum((position - step) ** 2 for step, position in enumerate(positions, start=1))
     return 1 - 6 * squares / (length * (length**2 - 1))
 
 
-def moves(slots: Slots) -> list[Move]:
+def moves(positions: Positions) -> list[Move]:
     """From each written token to the next."""
-    written = zip(slots, _gaps(slots), strict=True)
+    written = zip(positions, _gaps(positions), strict=True)
     return [
         # A token that is written left of the last one moves it on by one place.
-        Move(slots=slot - last_slot, places=gap - last_gap - (slot < last_slot))
-        for (last_slot, last_gap), (slot, gap) in pairwise(written)
+        Move(positions=position - last_position, indices=gap - last_gap - (position < last_position))
+        for (last_position, last_gap), (position, gap) in pairwise(written)
     ]
 
 
-def _gaps(slots: Slots) -> list[int]:
+def _gaps(positions: Positions) -> list[int]:
     """How many tokens stand left of each when it is written."""
     filled: list[int] = []
     gaps = []
-    for slot in slots:
-        gaps.append(bisect_left(filled, slot))
-        insort(filled, slot)
+    for position in positions:
+        gaps.append(bisect_left(filled, position))
+        insort(filled, position)
     return gaps
 
 
@@ -213,22 +221,22 @@ def _of_two_or_more(tokens: Sentences) -> list[int]:
     return [row for row, sentence in enumerate(tokens) if len(sentence) > 1]
 
 
-def _figures(orders: Sequence[Slots], *, first_tokens: Mapping[str, int]) -> Figures:
-    moves_of_orders = [moves(slots) for slots in orders]
+def _figures(orders: Sequence[Positions], *, first_tokens: Mapping[str, int]) -> Figures:
+    moves_of_orders = [moves(positions) for positions in orders]
     made = list(chain.from_iterable(moves_of_orders))
     tokens = sum(map(len, orders))
-    next_slots = sum(move.slots == 1 for move in made)
+    next_positions = sum(move.positions == 1 for move in made)
     return Figures(
         kendall=fmean(map(kendall, orders)),
         spearman=fmean(map(spearman, orders)),
-        left_to_right=fmean(all(move.slots == 1 for move in one) for one in moves_of_orders),
-        right_to_left=fmean(all(move.slots == -1 for move in one) for one in moves_of_orders),
-        jump=fmean(abs(move.slots) for move in made),
-        canvas_jump=fmean(abs(move.places) for move in made),
-        next_slot=next_slots / len(made),
-        beside=fmean(move.places == 1 for move in made),
-        run_length=tokens / (tokens - next_slots),
-        first_slot=fmean((slots[0] - 1) / (len(slots) - 1) for slots in orders),
+        left_to_right=fmean(all(move.positions == 1 for move in one) for one in moves_of_orders),
+        right_to_left=fmean(all(move.positions == -1 for move in one) for one in moves_of_orders),
+        jump=fmean(abs(move.positions) for move in made),
+        canvas_jump=fmean(abs(move.indices) for move in made),
+        next_position=next_positions / len(made),
+        beside=fmean(move.indices == 1 for move in made),
+        run_length=tokens / (tokens - next_positions),
+        first_position=fmean((positions[0] - 1) / (len(positions) - 1) for positions in orders),
         first_entropy=_entropy(first_tokens),
     )
 
@@ -237,7 +245,7 @@ def _figures_by_chance(lengths: Sequence[int], *, first_tokens: Mapping[str, flo
     """Expectations over all orders; of the run length, tokens by the expected number of runs."""
     one_way = fmean(1 / math.factorial(length) for length in lengths)
     steps = sum(length - 1 for length in lengths)
-    next_slots = sum((length - 1) / length for length in lengths)
+    next_positions = sum((length - 1) / length for length in lengths)
     # With n tokens on the canvas, the newest stands right beside the last one with probability 1 / n.
     beside = sum(1 / written for length in lengths for written in range(2, length + 1))
     return Figures(
@@ -247,10 +255,10 @@ def _figures_by_chance(lengths: Sequence[int], *, first_tokens: Mapping[str, flo
         right_to_left=one_way,
         jump=sum((length - 1) * (length + 1) / 3 for length in lengths) / steps,
         canvas_jump=sum((length - 1) * (length + 4) / 6 for length in lengths) / steps,
-        next_slot=next_slots / steps,
+        next_position=next_positions / steps,
         beside=beside / steps,
-        run_length=sum(lengths) / (sum(lengths) - next_slots),
-        first_slot=0.5,
+        run_length=sum(lengths) / (sum(lengths) - next_positions),
+        first_position=0.5,
         first_entropy=_entropy(first_tokens),
     )
 
@@ -265,11 +273,11 @@ def _entropy(weights: Mapping[str, float]) -> float:
     return sum(-share * math.log2(share) for share in _shares(weights).values()) + 0.0  # no minus zero
 
 
-def _relative_steps(slots: Slots) -> list[float]:
-    """When each slot is filled: 0 first, 1 last."""
-    filled_at = [0.0] * len(slots)
-    for step, slot in enumerate(slots):
-        filled_at[slot - 1] = step / (len(slots) - 1)
+def _relative_steps(positions: Positions) -> list[float]:
+    """When each position is filled: 0 first, 1 last."""
+    filled_at = [0.0] * len(positions)
+    for step, position in enumerate(positions):
+        filled_at[position - 1] = step / (len(positions) - 1)
     return filled_at
 
 
@@ -285,14 +293,14 @@ def _grouped(sentences: Iterable[Iterable[tuple[str, float]]]) -> dict[str, Grou
     return quarters | {label: groups[label] for label in others}
 
 
-def _heat(orders: Sequence[Slots]) -> list[list[float]]:
+def _heat(orders: Sequence[Positions]) -> list[list[float]]:
     heat = [[0.0] * TENTHS for _ in range(TENTHS)]
-    for slots in orders:
-        covered = _covered_tenths(len(slots))
-        for step, slot in enumerate(slots):
+    for positions in orders:
+        covered = _covered_tenths(len(positions))
+        for step, position in enumerate(positions):
             for row, of_step in covered[step]:
-                for column, of_slot in covered[slot - 1]:
-                    heat[row][column] += of_step * of_slot
+                for column, of_position in covered[position - 1]:
+                    heat[row][column] += of_step * of_position
     in_each_tenth = sum(map(len, orders)) / TENTHS
     return [[weight / in_each_tenth for weight in row] for row in heat]
 

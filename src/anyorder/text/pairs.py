@@ -67,14 +67,14 @@ Ids = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Hiding:
+class WordDropout:
     """What may be hidden, and how often."""
 
     rare: NDArray[np.bool_]  # (vocabulary,), by id
     share: float
 
     @classmethod
-    def of(cls, targets: Ids, *, vocabulary: int, share: float) -> Hiding:
+    def of(cls, targets: Ids, *, vocabulary: int, share: float) -> WordDropout:
         """targets: the running words of all targets."""
         return cls(rare=_rare(targets, vocabulary=vocabulary), share=share)
 

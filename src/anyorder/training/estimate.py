@@ -24,7 +24,7 @@ from anyorder.errors import UserError
 from anyorder.system.devices import check_precision
 from anyorder.system.distributed import Processes, processes
 from anyorder.system.memory import forget_peak, peak
-from anyorder.training.run_folder import check_folder
+from anyorder.training.run_folder import check_run_folder
 from anyorder.training.trainer import Listener, Training
 from anyorder.training.validation import Validation
 
@@ -42,7 +42,7 @@ def duration(seconds: float) -> str:
 
 VALIDATED = 32  # dev pairs that stand for all
 MEGABYTE = 1e6
-WEIGHT, MOMENTS, SLOT, LOG_PROB = 4, 8, 2, 4  # bytes on disk
+WEIGHT, MOMENTS, POSITION, LOG_PROB = 4, 8, 2, 4  # bytes on disk
 Pairs = NDArray[np.int64]  # of a batch
 
 
@@ -122,7 +122,7 @@ def dry_run(recipe: Recipe, *, listener: Listener, resume: bool = False, overwri
     with processes(recipe.train.device) as these:
         check_precision(recipe.train.precision, these.device)
         if these.first:
-            check_folder(recipe, resume=resume, overwrite=overwrite)
+            check_run_folder(recipe, resume=resume, overwrite=overwrite)
         prepared = prepare(recipe, progress=listener.preparing if these.first else None)
         training = Training(recipe, prepared, these, listener)
         if recipe.train.init is not None:
@@ -319,6 +319,6 @@ def _disk(recipe: Recipe, prepared: Prepared, *, parameters: int, validations: i
     size = parameters * (models * WEIGHT + last_and_new * MOMENTS)
     if recipe.adaptive and recipe.search.refresh:
         target = prepared.train.corpus.target
-        orders = len(target.values) * SLOT + len(target) * LOG_PROB
+        orders = len(target.values) * POSITION + len(target) * LOG_PROB
         size += last_and_new * recipe.search.beam * orders
     return size / MEGABYTE

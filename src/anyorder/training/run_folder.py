@@ -44,7 +44,7 @@ def may_change(recipe: Recipe) -> frozenset[str]:
     return MAY_CHANGE | ends_freely | decodes_freely
 
 
-def check_folder(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
+def check_run_folder(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
     """Refuse what would spoil an earlier run, before anything is done."""
     run, init = recipe.run, recipe.train.init
     if init is not None and init.resolve() == run.resolve():

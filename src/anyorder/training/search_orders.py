@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from anyorder.adaptive.store import KeptOrders, SearchStopped, kept_folder, search_all
+from anyorder.adaptive.store import OrderStore, SearchStopped, kept_folder, search_all
 from anyorder.config.recipe import Recipe
 from anyorder.data.dataset import Dataset, prepare
-from anyorder.decoding.beam import DEAD
 from anyorder.errors import UserError
 from anyorder.inference.model_folder import load_weights
+from anyorder.insertion import NEG_INF
 from anyorder.models.registry import build_model, ordered
 from anyorder.system.distributed import processes
 from anyorder.system.files import published_file
@@ -88,11 +88,11 @@ def _refuse_what_training_would_not_read(recipe: Recipe, *, step: int) -> None:
         raise UserError(f"{recipe.run}: {reason}; --output FILE writes orders that training does not use")
 
 
-def _lines(kept: KeptOrders, data: Dataset, tokenizer: Tokenizer) -> Iterator[bytes]:
+def _lines(kept: OrderStore, data: Dataset, tokenizer: Tokenizer) -> Iterator[bytes]:
     """Each pair's orders as JSON, best first, in the order of the training file."""
     for pair, line in enumerate(data.corpus.lines.tolist()):
         found = kept.of(np.array([pair]), device=torch.device("cpu"))
-        orders = zip(found.slots[0].tolist(), found.log_probs[0].tolist(), strict=True)
+        orders = zip(found.positions[0].tolist(), found.log_probs[0].tolist(), strict=True)
         record = {
             "line": line,
             "tokens": [
@@ -100,7 +100,9 @@ def _lines(kept: KeptOrders, data: Dataset, tokenizer: Tokenizer) -> Iterator[by
                 for token in data.corpus.target[pair].tolist()
             ],
             "orders": [
-                {"slots": slots, "log_prob": log_prob} for slots, log_prob in orders if log_prob > DEAD
+                {"positions": positions, "log_prob": log_prob}
+                for positions, log_prob in orders
+                if log_prob > NEG_INF
             ],
         }
         yield json.dumps(record, ensure_ascii=False).encode() + b"\n"

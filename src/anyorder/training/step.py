@@ -122,9 +122,9 @@ class Optimiser:
     def state(self) -> Weights:
         """Adam's moments by parameter, for a checkpoint."""
         return {
-            f"{name}/{moment}": value.detach().cpu().contiguous()
+            f"{name}/{scorer}": value.detach().cpu().contiguous()
             for parameter, name in self._names.items()
-            for moment, value in self._adam.state[parameter].items()
+            for scorer, value in self._adam.state[parameter].items()
         }
 
     def scale(self) -> dict[str, Any]:

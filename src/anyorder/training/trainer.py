@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anyorder.adaptive.schedule import OrderFinder, Searched
+from anyorder.adaptive.schedule import OrderSchedule, Searched
 from anyorder.adaptive.store import SearchStopped, prune_kept
 from anyorder.config.recipe import Recipe
 from anyorder.data.batches import Batch, collate, plan_epoch, shares
 from anyorder.data.dataset import Prepared, prepare
-from anyorder.data.partial_targets import Start, draw_start, started
+from anyorder.data.partial_targets import PartialTarget, draw_partial_target, with_partial_targets
 from anyorder.errors import UserError
 from anyorder.inference.model_folder import Trained, load_trained, load_weights, save_trained, weights_of
 from anyorder.models.indigo import MARKS
@@ -28,11 +28,11 @@ from anyorder.system.distributed import Processes, processes
 from anyorder.system.interruption import interruption
 from anyorder.training.checkpoint import Checkpoint, checkpoints, mean_of_last, prune, save_checkpoint
 from anyorder.training.metrics_log import MetricsLog, Window
-from anyorder.training.run_folder import check_folder, claim_folder, note_sizes
+from anyorder.training.run_folder import check_run_folder, claim_folder, note_sizes
 from anyorder.training.step import Optimiser, Sums, learning_rate
 from anyorder.training.validation import Validation
 
-_STARTS = 2  # sets what is drawn for starts apart from what is drawn for random orders
+_PARTIAL_TARGETS = 2  # sets what is drawn for starts apart from what is drawn for random orders
 
 
 class Listener(Protocol):
@@ -52,7 +52,7 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """Where a training stands, beside the weights."""
 
     step: int = 0
@@ -68,7 +68,7 @@ class Progress:
     scale: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of_checkpoint(cls, checkpoint: Checkpoint) -> Progress:
+    def of_checkpoint(cls, checkpoint: Checkpoint) -> TrainingProgress:
         """As a checkpoint has it."""
         saved = checkpoint.progress()
         best = saved["best"] and tuple(saved["best"])
@@ -86,7 +86,7 @@ def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite
     with processes(recipe.train.device) as these:
         check_precision(recipe.train.precision, these.device)
         if these.first:
-            check_folder(recipe, resume=resume, overwrite=overwrite)
+            check_run_folder(recipe, resume=resume, overwrite=overwrite)
         prepared = prepare(recipe, progress=listener.preparing if these.first else None)
         training = Training(recipe, prepared, these, listener)
         if recipe.train.init is not None and (overwrite or not checkpoints(recipe.run)):
@@ -98,7 +98,7 @@ def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite
         if these.first and (skipped := prepared.train.corpus.skipped):
             reasons = ", ".join(f"{count} × {reason}" for reason, count in skipped.items())
             listener.note(f"training lines left out: {reasons}")
-        if these.first and recipe.adaptive and (too_long := training.finder.too_long()):
+        if these.first and recipe.adaptive and (too_long := training.schedule.too_long()):
             listener.note(
                 f"{too_long} of {len(prepared.train)} targets have more than search.max_length = "
                 f"{recipe.search.max_length} tokens and keep the order {recipe.search.bootstrap}"
@@ -121,17 +121,17 @@ class Training:
         torch.manual_seed(self.settings.seed)
         self.model = build_model(recipe, prepared.shape).to(these.device)
         self.optimiser = Optimiser(self.model, self.settings, these)
-        self.progress = Progress(data=prepared.train.key)
+        self.progress = TrainingProgress(data=prepared.train.key)
         self.sizes = prepared.train.sizes()
         told = listener.preparing if these.first else None
-        self.finder = OrderFinder(recipe, self.model, prepared.train, these, progress=told)
+        self.schedule = OrderSchedule(recipe, self.model, prepared.train, these, progress=told)
         self.validation = Validation(recipe, prepared.dev, prepared.tokenizer) if these.first else None
 
     # --- where to begin ---
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint."""
-        progress = Progress.of_checkpoint(checkpoint)
+        progress = TrainingProgress.of_checkpoint(checkpoint)
         if progress.data != self.progress.data:
             raise UserError(
                 f"{self.recipe.run}: the training data, their orders or a program that splits them into "
@@ -202,7 +202,7 @@ class Training:
         """One update, and everything that is known of it."""
         step = self.progress.step + 1
         began = time.perf_counter()
-        searched = self.finder.refreshed(
+        searched = self.schedule.refreshed(
             self.progress.searched, step=step, epoch=epoch, begins=number == 0, interrupted=interrupted
         )
         sums = self.learn(step, self.batches(step, epoch, pairs))
@@ -237,7 +237,7 @@ class Training:
     def _log_search(self, log: MetricsLog | None) -> None:
         """What the orders are like that are learned from this update on."""
         step = self.progress.searched.step
-        if log is not None and (summary := self.finder.summary(step=step)) is not None:
+        if log is not None and (summary := self.schedule.summary(step=step)) is not None:
             log.write(step, summary.logged())
             self.listener.note(f"step {step}: {summary.told(self.recipe.search.bootstrap)}")
 
@@ -290,18 +290,18 @@ class Training:
         seed, data = self.settings.seed, self.prepared.train
         examples = [data.example(int(pair), seed=seed, epoch=epoch) for pair in pairs]
         batch = collate([replace(example, weight=weight) for example in examples])
-        batch = self.finder.reordered(batch.to(self.processes.device), pairs, step=step)
+        batch = self.schedule.reordered(batch.to(self.processes.device), pairs, step=step)
         if not self.recipe.canvas.share:
             return batch
-        return started(batch, [self._start(epoch, pair) for pair in pairs.tolist()])
+        return with_partial_targets(batch, [self._start(epoch, pair) for pair in pairs.tolist()])
 
-    def _start(self, epoch: int, pair: int) -> Start:
+    def _start(self, epoch: int, pair: int) -> PartialTarget:
         """What is given of a target."""
         seed = self.settings.seed
-        return draw_start(
+        return draw_partial_target(
             self.prepared.train.pieces(pair, seed=seed, epoch=epoch),
             self.recipe.canvas,
-            generator=np.random.default_rng([seed, epoch, pair, _STARTS]),
+            generator=np.random.default_rng([seed, epoch, pair, _PARTIAL_TARGETS]),
         )
 
     # --- validation and files, the first process's business ---

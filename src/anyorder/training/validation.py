@@ -53,7 +53,7 @@ class Validation:
     def _losses(self, model: Model, device: torch.device) -> dict[str, Any]:
         train = self.recipe.train
         word = gap = words = gaps = 0.0
-        found: list[tuple[list[int], list[str]]] = []  # slots and tokens of each target
+        found: list[tuple[list[int], list[str]]] = []  # positions and tokens of each target
         for batch in plan_epoch(self.dev.sizes(), batch_tokens=train.batch_tokens, seed=0, epoch=0):
             examples = [self.dev.example(int(index), seed=0, epoch=0) for index in batch]
             part = collate(examples).to(device)
@@ -61,9 +61,11 @@ class Validation:
                 best = self.recipe.search.model_copy(update={"weights": "best", "learn_from": "all"})
                 searched = ordered(model, purpose="order.name = sao")
                 orders = search_batch(searched, part, best, thoroughly=True)
-                both = zip(self._best_slots(orders, part), map(self._tokens, batch.tolist()), strict=True)
+                both = zip(self._best_positions(orders, part), map(self._tokens, batch.tolist()), strict=True)
                 # Longer ones were not searched.
-                found += [(slots, tokens) for slots, tokens in both if len(slots) <= best.max_length]
+                found += [
+                    (positions, tokens) for positions, tokens in both if len(positions) <= best.max_length
+                ]
                 part = learn_from(part, orders, best)
             loss = family_of(model).loss(model, part)
             word, gap = word + float(loss.word), gap + float(loss.gap)
@@ -77,9 +79,9 @@ class Validation:
         }
 
     @staticmethod
-    def _best_slots(orders: Orders, batch: Batch) -> list[list[int]]:
-        rows = zip(orders.slots[:, 0].tolist(), batch.lengths.tolist(), strict=True)
-        return [slots[:length] for slots, length in rows]
+    def _best_positions(orders: Orders, batch: Batch) -> list[list[int]]:
+        rows = zip(orders.positions[:, 0].tolist(), batch.lengths.tolist(), strict=True)
+        return [positions[:length] for positions, length in rows]
 
     def _tokens(self, index: int) -> list[str]:
         corpus = self.dev.corpus
@@ -110,7 +112,7 @@ class Validation:
 
 def _order_scores(found: list[tuple[list[int], list[str]]]) -> dict[str, Any]:
     """What searched orders are like; nothing where none were searched."""
-    statistics = order_statistics([slots for slots, _ in found], [tokens for _, tokens in found])
+    statistics = order_statistics([positions for positions, _ in found], [tokens for _, tokens in found])
     if statistics is None:
         return {}
     first = list(statistics.first_tokens.items())[:FIRST_TOKENS]

@@ -47,8 +47,8 @@ def svg(steps: Sequence[Step]) -> str:
     picture where nothing may move, is the finished sentence. At least one step is needed.
     """
     labels = ["<s>", *steps[-1].canvas, "</s>"]
-    writers = [0, *written_at(steps), 0]
-    centres = [_centres(labels, [writer <= shown for writer in writers]) for shown in range(len(steps) + 1)]
+    steps_by_word = [0, *written_at(steps), 0]
+    centres = [_centres(labels, [step <= shown for step in steps_by_word]) for shown in range(len(steps) + 1)]
     log_centres = _log_centres(steps)
     half_width = _MARGIN + max(
         centres[-1][-1] + _chip_width(labels[-1]) / 2,
@@ -65,8 +65,8 @@ def svg(steps: Sequence[Step]) -> str:
             opening,
             f"<title>{sentence}: written by insertion</title>",
             _STYLE % loop,
-            _moving("caret", _caret_frames(labels, writers, centres), _CARET, loop=loop),
-            *_moving_words(labels, writers, centres, loop=loop),
+            _moving("caret", _caret_frames(labels, steps_by_word, centres), _CARET, loop=loop),
+            *_moving_words(labels, steps_by_word, centres, loop=loop),
             *_moving_log(steps, log_centres, loop=loop),
             "</svg>\n",
         ]
@@ -74,12 +74,12 @@ def svg(steps: Sequence[Step]) -> str:
 
 
 def _moving_words(
-    labels: Sequence[str], writers: Sequence[int], centres: Sequence[Sequence[float]], *, loop: float
+    labels: Sequence[str], steps_by_word: Sequence[int], centres: Sequence[Sequence[float]], *, loop: float
 ) -> Iterator[str]:
-    for place, (label, writer) in enumerate(zip(labels, writers, strict=True)):
+    for place, (label, step) in enumerate(zip(labels, steps_by_word, strict=True)):
         path = [canvas[place] for canvas in centres]
-        frames = _word_frames(path, writer) if writer else _edge_frames(path)
-        chip = _chip(label, fill=_tint(writer, len(labels) - 2) if writer else _EDGE_FILL)
+        frames = _word_frames(path, step) if step else _edge_frames(path)
+        chip = _chip(label, fill=_tint(step, len(labels) - 2) if step else _EDGE_FILL)
         gap = _gap_dot(label) if place < len(labels) - 1 else ""
         yield _moving(f"place{place}", frames, chip + gap, loop=loop)
 
@@ -124,9 +124,9 @@ def _edge_frames(path: Sequence[float]) -> list[_Frame]:
     return cleared + _giving_way(path, since=1)
 
 
-def _word_frames(path: Sequence[float], writer: int) -> list[_Frame]:
+def _word_frames(path: Sequence[float], step: int) -> list[_Frame]:
     """A word's way: wiped with the old sentence, dropped into its gap, then giving way to later words."""
-    entry, start = path[writer], _start(writer)
+    entry, start = path[step], _start(step)
     return [
         _Frame(0, path[-1]),
         _Frame(_HOLD, path[-1]),
@@ -134,7 +134,7 @@ def _word_frames(path: Sequence[float], writer: int) -> list[_Frame]:
         _Frame(start + _POINT * _BEAT, entry, y=-_DROP, opacity=0),
         _Frame(start + _OPEN * _BEAT, entry, y=-_DROP),
         _Frame(start + _LAND * _BEAT, entry),
-        *_giving_way(path, since=writer + 1),
+        *_giving_way(path, since=step + 1),
     ]
 
 
@@ -147,13 +147,13 @@ def _giving_way(path: Sequence[float], *, since: int) -> list[_Frame]:
 
 
 def _caret_frames(
-    labels: Sequence[str], writers: Sequence[int], centres: Sequence[Sequence[float]]
+    labels: Sequence[str], steps_by_word: Sequence[int], centres: Sequence[Sequence[float]]
 ) -> list[_Frame]:
     """The pointer's way: it shows below the gap of each step and stays there while the gap opens."""
     frames = [_Frame(0, 0, opacity=0)]
     for number in range(1, len(centres)):
-        place = writers.index(number)
-        left = max(other for other in range(place) if writers[other] < number)
+        place = steps_by_word.index(number)
+        left = max(other for other in range(place) if steps_by_word[other] < number)
         closed = centres[number - 1][left] + (_chip_width(labels[left]) + _GAP) / 2
         opened = centres[number][place]
         start = _start(number)

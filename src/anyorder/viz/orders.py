@@ -1,4 +1,4 @@
-"""Statistics of orders as a picture: which slots are written when, and what kinds of tokens come late.
+"""Statistics of orders as a picture: which positions are written when, and what kinds of tokens come late.
 
 One SVG without scripts, fonts or links; it brings its own paper, light or dark as the reader's screen is.
 """
@@ -35,7 +35,7 @@ _DARK = """
 
 
 def plot(compared: Compared, *, title: str) -> str:
-    """An SVG with a heat map of slots by steps, and bars of the mean step of each group of tokens."""
+    """An SVG with a heat map of positions by steps, and bars of the mean step of each group of tokens."""
     heat_bottom = _TOP + TENTHS * _CELL
     bars, bars_bottom = _bars(compared)
     height = max(heat_bottom + 116, bars_bottom + 56)
@@ -61,7 +61,7 @@ def heat_picture(heat: list[list[float]], *, title: str) -> str:
     return picture(
         [
             text(_MARGIN, 36, title, kind="title"),
-            text(_MARGIN, 60, "which slots are written when", kind="quiet"),
+            text(_MARGIN, 60, "which positions are written when", kind="quiet"),
             *_heat_map(heat),
             *_scale(heat, top=_TOP + TENTHS * _CELL + 52),
         ],
@@ -80,7 +80,8 @@ def _summary(compared: Compared) -> str:
             f"{found.sentences:,} sentences, {found.tokens:,} tokens",
             f"Kendall's tau {found.figures.kendall:.2f}",
             f"exactly left to right {found.figures.left_to_right:.0%}",
-            f"next slot {found.figures.next_slot:.0%} (by chance {by_chance.figures.next_slot:.0%})",
+            f"next position {found.figures.next_position:.0%} "
+            f"(by chance {by_chance.figures.next_position:.0%})",
         ]
     )
 
@@ -91,7 +92,7 @@ def _heat_map(heat: list[list[float]]) -> Iterator[str]:
     yield f'<rect class="track" x="{_HEAT_LEFT}" y="{_TOP}" width="{size}" height="{size}"/>'
     for row, shares in enumerate(heat):
         for column, share in enumerate(shares):
-            meaning = f"tenth {row + 1} of the steps, tenth {column + 1} of the slots: {share:.1%}"
+            meaning = f"tenth {row + 1} of the steps, tenth {column + 1} of the positions: {share:.1%}"
             yield (
                 f'<rect class="heat" x="{_HEAT_LEFT + column * _CELL}" y="{_TOP + row * _CELL}" '
                 f'width="{_CELL}" height="{_CELL}" opacity="{share / full:.3f}">'
@@ -99,7 +100,7 @@ def _heat_map(heat: list[list[float]]) -> Iterator[str]:
             )
     below, middle = _TOP + size + 20, _HEAT_LEFT + size / 2
     yield text(_HEAT_LEFT, below, "leftmost", kind="quiet")
-    yield text(middle, below, "slot", kind="head middle")
+    yield text(middle, below, "position", kind="head middle")
     yield text(_HEAT_LEFT + size, below, "rightmost", kind="quiet end")
     yield text(_HEAT_LEFT - 8, _TOP + 14, "first", kind="quiet end")
     yield text(_HEAT_LEFT - 8, _TOP + size / 2 + 4, "step", kind="head end")
@@ -120,7 +121,9 @@ def _scale(heat: list[list[float]], *, top: float) -> Iterator[str]:
     yield _line("chance", x=chance, top=top - 14, bottom=top + 4)
     yield text(chance, top + 18, f"{_BY_CHANCE:.0%} by chance", kind="quiet")
     yield text(_HEAT_LEFT + length, top + 18, f"{full:.0%}", kind="quiet end")
-    yield text(_HEAT_LEFT, top + 40, "of a tenth of the steps, what fills a tenth of the slots", kind="quiet")
+    yield text(
+        _HEAT_LEFT, top + 40, "of a tenth of the steps, what fills a tenth of the positions", kind="quiet"
+    )
 
 
 def _full_share(heat: list[list[float]]) -> float:

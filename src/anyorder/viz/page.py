@@ -50,7 +50,7 @@ def page(title: str, replays: Sequence[Replay], intro: str) -> str:
     """The page's HTML."""
     data = {"title": title, "intro": intro, "replays": [_replay_data(replay) for replay in replays]}
     parts = {"title": html.escape(title), "data": _script_safe(data)}
-    template = (files("anyorder.views") / "page.html").read_text(encoding="utf-8")
+    template = (files("anyorder.viz") / "page.html").read_text(encoding="utf-8")
     # In one pass, so that a title or a source that looks like a placeholder stays what it is.
     return re.sub(r"\{\{(title|data)\}\}", lambda found: parts[found[1]], template)
 

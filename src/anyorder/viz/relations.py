@@ -14,7 +14,7 @@ import torch
 from rich.cells import cell_len
 from rich.text import Text
 
-from anyorder.insertion import places_of, relations
+from anyorder.insertion import indices_of, relations
 from anyorder.viz.drawing import escape, picture, text
 
 BOUNDARIES = ("<s>", "</s>")
@@ -48,16 +48,18 @@ class Relations:
 
     tokens: tuple[str, ...]  # in the order written, boundaries first
     signs: list[list[int]]
-    places: list[list[int]]  # of the tokens that are there after each step, from step 0; the last are slots
+    indices: list[
+        list[int]
+    ]  # of the tokens that are there after each step, from step 0; the last are positions
 
 
-def relations_of(words: Sequence[str], slots: Sequence[int]) -> Relations:
-    """words: in the order written; slots: that each of them fills, counted from 1."""
-    signs = relations(torch.tensor([0, len(slots) + 1, *slots]))
+def relations_of(words: Sequence[str], positions: Sequence[int]) -> Relations:
+    """words: in the order written; positions: that each of them fills, counted from 1."""
+    signs = relations(torch.tensor([0, len(positions) + 1, *positions]))
     return Relations(
         tokens=(*BOUNDARIES, *words),
         signs=signs.tolist(),
-        places=[places_of(signs[:size, :size]).tolist() for size in range(2, len(signs) + 1)],
+        indices=[indices_of(signs[:size, :size]).tolist() for size in range(2, len(signs) + 1)],
     )
 
 
@@ -68,8 +70,8 @@ def draw_relations(found: Relations) -> Text:
     """The matrix, and below it the places; lines are as long as they are."""
     steps = [str(step) for step in range(1, len(found.tokens) - 1)]
     signs = [[Text(SIGNS[sign], style=_STYLES[sign]) for sign in row] for row in found.signs]
-    places = [
-        [Text(str(of_step[token]) if token < len(of_step) else "") for of_step in found.places]
+    indices = [
+        [Text(str(of_step[token]) if token < len(of_step) else "") for of_step in found.indices]
         for token in range(len(found.tokens))
     ]
     return Text("\n").join(
@@ -77,8 +79,8 @@ def draw_relations(found: Relations) -> Text:
             Text("relations: a row's word stands left of (−) or right of (+) a column's", style="bold"),
             *_lines(found.tokens, signs, heads=[*BOUNDARIES, *steps]),
             Text(""),
-            Text("places after each step; the last ones are the slots", style="bold"),
-            *_lines(found.tokens, places, heads=["0", *steps]),
+            Text("places after each step; the last ones are the positions", style="bold"),
+            *_lines(found.tokens, indices, heads=["0", *steps]),
         ]
     )
 
@@ -133,7 +135,7 @@ def _in_rows(found: Relations) -> list[list[int]]:
     """The sizes of all matrices, as many beside each other as fit."""
     rows: list[list[int]] = []
     used = 0.0
-    for size in map(len, found.places):
+    for size in map(len, found.indices):
         width = _panel_width(found, size) + _BETWEEN
         if not rows or used + width > _MOST_WIDTH:
             rows.append([])
@@ -145,7 +147,7 @@ def _in_rows(found: Relations) -> list[list[int]]:
 
 def _panel(found: Relations, size: int) -> Iterator[str]:
     step, labels = size - len(BOUNDARIES), _label_width(found, size)
-    places = found.places[step]
+    indices = found.indices[step]
     yield text(0, 14, f"step {step}", kind="head")
     for row in range(size):
         middle = _HEAD + row * _CELL + _CELL / 2 + 5
@@ -153,12 +155,12 @@ def _panel(found: Relations, size: int) -> Iterator[str]:
         yield text(labels - 8, middle, found.tokens[row], kind=f"{kind} end")
         for column in range(size):
             yield from _cell(found.signs[row][column], x=labels + column * _CELL, y=_HEAD + row * _CELL)
-        yield text(labels + size * _CELL + 12, middle, str(places[row]), kind="quiet")
+        yield text(labels + size * _CELL + 12, middle, str(indices[row]), kind="quiet")
     if step:
         yield from _frames(left=labels, size=size)
-    sentence = sorted(range(size), key=places.__getitem__)
+    sentence = sorted(range(size), key=indices.__getitem__)
     yield _sentence(
-        [found.tokens[token] for token in sentence], newest=places[-1] if step else None, size=size
+        [found.tokens[token] for token in sentence], newest=indices[-1] if step else None, size=size
     )
 
 
@@ -177,8 +179,8 @@ def _frames(*, left: float, size: int) -> Iterator[str]:
 def _sentence(tokens: Sequence[str], *, newest: int | None, size: int) -> str:
     """The partial sentence below its matrix, with the newest token marked."""
     parts = [
-        f'<tspan class="newest">{escape(token)}</tspan>' if place == newest else escape(token)
-        for place, token in enumerate(tokens)
+        f'<tspan class="newest">{escape(token)}</tspan>' if index == newest else escape(token)
+        for index, token in enumerate(tokens)
     ]
     return f'<text class="quiet" x="0" y="{_HEAD + size * _CELL + 24}">{" ".join(parts)}</text>'
 

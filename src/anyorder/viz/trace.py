@@ -38,6 +38,6 @@ def draw(steps: Sequence[Step], title: str) -> RenderableType:
 
 def _sentence(step: Step) -> Text:
     words = (
-        Text(word, style=NEW_WORD if place == step.place else "") for place, word in enumerate(step.canvas, 1)
+        Text(word, style=NEW_WORD if index == step.index else "") for index, word in enumerate(step.canvas, 1)
     )
     return Text(" ").join(words)

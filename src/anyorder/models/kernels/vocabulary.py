@@ -32,7 +32,7 @@ class Best(NamedTuple):
     paid: Tensor  # (..., C), log p; another than what they are chosen by only where something is required
 
 
-def best_of(log_probs: Tensor, count: int) -> Best:
+def top_choices(log_probs: Tensor, count: int) -> Best:
     """Of few enough choices to know log p of them all. log_probs: (..., M); returns (..., C)."""
     best, choices = log_probs.topk(min(count, log_probs.shape[-1]), dim=-1)
     return Best(best, choices, end=log_probs[..., 0], paid=best)
