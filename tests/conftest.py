@@ -80,7 +80,7 @@ def random_sources(*, lengths: Sequence[int], words: int = 3, seed: int = 0) -> 
     return collate_sources([example.target for example in examples])
 
 
-def places_after(gaps: Sequence[int]) -> list[int]:
+def indices_after(gaps: Sequence[int]) -> list[int]:
     """Where each token stands, boundaries first, once a plain list has grown through these gaps."""
     canvas = [0, 1]
     for token, gap in enumerate(gaps, start=2):
@@ -100,7 +100,7 @@ class NextStep:
 @torch.no_grad()
 def next_step(model: Indigo, memory: Memory, steps: Steps) -> NextStep:
     """From the formulas, without a cache. memory: of one source."""
-    indices = places_after([gap for _, gap in steps])
+    indices = indices_after([gap for _, gap in steps])
     words = torch.tensor([[BOS, EOS, *(word for word, _ in steps)]])
     states = model.states(memory, words, torch.tensor([indices]))[0]  # (n, D)
     queried = model.gap_head.project.weight @ states[-1]

@@ -6,17 +6,17 @@ import itertools
 
 import pytest
 import torch
-from conftest import places_after
+from conftest import indices_after
 from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.insertion import (
     LEFT,
     RIGHT,
+    canvas_indices,
     extend,
     gap_beside,
     gap_neighbours,
-    indices_of,
     insert,
     legal_keys,
     reading_order,
@@ -43,25 +43,25 @@ def one(*numbers: int) -> torch.Tensor:
     return torch.tensor([list(numbers)])
 
 
-# --- relations and places ---
+# --- relations and indices ---
 
 
 @given(gap_sequences())
-def test_places_and_relations_invert_each_other(gaps: list[int]) -> None:
-    indices = one(*places_after(gaps))
+def test_indices_and_relations_invert_each_other(gaps: list[int]) -> None:
+    indices = one(*indices_after(gaps))
     related = relations(indices)
-    assert torch.equal(indices_of(related), indices)
-    assert torch.equal(relations(indices_of(related)), related)
+    assert torch.equal(canvas_indices(related), indices)
+    assert torch.equal(relations(canvas_indices(related)), related)
 
 
 @given(gap_sequences())
 def test_relations_are_antisymmetric(gaps: list[int]) -> None:
-    related = relations(one(*places_after(gaps)))
+    related = relations(one(*indices_after(gaps)))
     assert torch.equal(related, -related.mT)
     assert set(related.unique().tolist()) == {-1, 0, 1}
 
 
-def test_row_i_says_where_token_i_stands() -> None:
+def test_row_i_holds_the_relations_of_token_i() -> None:
     """The paper's canvas `<s> I dream </s>`, written `<s>`, `</s>`, dream, I."""
     indices = torch.tensor([0, 3, 2, 1])
     assert relations(indices).tolist() == [
@@ -77,22 +77,22 @@ def test_row_i_says_where_token_i_stands() -> None:
 
 
 @given(gap_sequences())
-def test_extending_relations_is_building_them_anew(gaps: list[int]) -> None:
+def test_extending_relations_equals_building_them(gaps: list[int]) -> None:
     """For every gap, and from either of its neighbours."""
-    indices = one(*places_after(gaps))
+    indices = one(*indices_after(gaps))
     left, right = gap_neighbours(indices)
     for gap in range(len(gaps) + 1):
-        anew = relations(one(*places_after([*gaps, gap])))
+        rebuilt = relations(one(*indices_after([*gaps, gap])))
         for neighbour, side in ((left[:, gap], RIGHT), (right[:, gap], LEFT)):
             row = relation_row(relations(indices), neighbour=neighbour, side=torch.tensor([side]))
-            assert torch.equal(extend(relations(indices), row), anew)
+            assert torch.equal(extend(relations(indices), row), rebuilt)
 
 
 @given(gap_sequences())
-def test_insert_moves_what_stands_behind(gaps: list[int]) -> None:
+def test_insert_shifts_the_tokens_to_the_right(gaps: list[int]) -> None:
     for gap in range(len(gaps) + 1):
-        grown = insert(one(*places_after(gaps)), torch.tensor([gap]))
-        assert grown.tolist() == [places_after([*gaps, gap])]
+        grown = insert(one(*indices_after(gaps)), torch.tensor([gap]))
+        assert grown.tolist() == [indices_after([*gaps, gap])]
 
 
 def test_rows_of_a_batch_do_not_mix() -> None:
@@ -110,29 +110,29 @@ def test_putting_a_token_beside_another_leaves_the_relations_alone() -> None:
     assert torch.equal(related, before)
 
 
-# --- gaps and their names ---
+# --- gaps and their keys ---
 
 
 @given(gap_sequences())
-def test_canvas_is_the_inverse_of_places(gaps: list[int]) -> None:
-    indices = torch.tensor(places_after(gaps))
+def test_reading_order_inverts_indices(gaps: list[int]) -> None:
+    indices = torch.tensor(indices_after(gaps))
     everything = torch.arange(len(indices))
     assert torch.equal(indices[reading_order(indices)], everything)
     assert torch.equal(reading_order(indices)[indices], everything)
 
 
 @given(gap_sequences())
-def test_every_gap_has_exactly_two_legal_names(gaps: list[int]) -> None:
-    indices = one(*places_after(gaps))
+def test_every_gap_has_exactly_two_legal_keys(gaps: list[int]) -> None:
+    indices = one(*indices_after(gaps))
     tokens = indices.shape[1]
     legal = legal_keys(tokens)
-    names: dict[int, list[tuple[int, int]]] = {}
+    keys: dict[int, list[tuple[int, int]]] = {}
     for (row, side), neighbour in itertools.product(enumerate((LEFT, RIGHT)), range(tokens)):
         if legal[row, neighbour]:
             gap = gap_beside(indices, neighbour=torch.tensor([neighbour]), side=torch.tensor([side])).item()
-            names.setdefault(int(gap), []).append((side, neighbour))
+            keys.setdefault(int(gap), []).append((side, neighbour))
     left, right = (side[0].tolist() for side in gap_neighbours(indices))
-    assert names == {gap: [(LEFT, right[gap]), (RIGHT, left[gap])] for gap in range(tokens - 1)}
+    assert keys == {gap: [(LEFT, right[gap]), (RIGHT, left[gap])] for gap in range(tokens - 1)}
 
 
 @pytest.mark.parametrize("tokens", [2, 3, 6])
@@ -142,29 +142,29 @@ def test_only_the_outer_sides_of_the_boundaries_are_illegal(tokens: int) -> None
     assert (~flat).nonzero().flatten().tolist() == [0, latest + 2]
 
 
-# --- what an order teaches ---
+# --- supervision ---
 
 
 @given(permutations())
 def test_every_order_rebuilds_its_sentence(order: list[int]) -> None:
-    taught = supervise(torch.tensor([order], dtype=torch.long), torch.tensor([len(order)]))
-    assert places_after(taught.gap[0].tolist()) == [0, len(order) + 1, *order]
-    assert taught.positions[0].tolist() == [0, len(order) + 1, *order]
-    assert taught.mask.all()
+    supervision = supervise(torch.tensor([order], dtype=torch.long), torch.tensor([len(order)]))
+    assert indices_after(supervision.gap[0].tolist()) == [0, len(order) + 1, *order]
+    assert supervision.positions[0].tolist() == [0, len(order) + 1, *order]
+    assert supervision.mask.all()
 
 
 @given(permutations(least=1))
 def test_neighbours_name_the_gap_at_its_step(order: list[int]) -> None:
-    taught = supervise(torch.tensor([order]), torch.tensor([len(order)]))
-    gaps = taught.gap[0].tolist()
+    supervision = supervise(torch.tensor([order]), torch.tensor([len(order)]))
+    gaps = supervision.gap[0].tolist()
     for step in range(len(order)):
-        left, right = gap_neighbours(one(*places_after(gaps[:step])))
-        assert taught.left[0, step] == left[0, gaps[step]]
-        assert taught.right[0, step] == right[0, gaps[step]]
+        left, right = gap_neighbours(one(*indices_after(gaps[:step])))
+        assert supervision.left[0, step] == left[0, gaps[step]]
+        assert supervision.right[0, step] == right[0, gaps[step]]
 
 
 @given(permutations(), permutations(), st.integers(0, 3), st.integers(-5, 20))
-def test_padding_teaches_nothing(short: list[int], long: list[int], more: int, garbage: int) -> None:
+def test_padding_changes_nothing(short: list[int], long: list[int], more: int, garbage: int) -> None:
     longest = max(len(short), len(long)) + more
     rows = [order + [garbage] * (longest - len(order)) for order in (short, long)]
     lengths = torch.tensor([len(short), len(long)])
@@ -185,15 +185,15 @@ def test_padding_teaches_nothing(short: list[int], long: list[int], more: int, g
 
 def test_i_have_a_dream() -> None:
     """Written dream, I, a, have: tokens 2, 3, 4 and 5."""
-    taught = supervise(torch.tensor([[4, 1, 3, 2]]), torch.tensor([4]))
-    assert taught.positions.tolist() == [[0, 5, 4, 1, 3, 2]]
-    assert taught.gap.tolist() == [[0, 0, 1, 1]]
-    assert taught.left.tolist() == [[0, 0, 3, 3]]  # <s>, <s>, I, I
-    assert taught.right.tolist() == [[1, 2, 2, 4]]  # </s>, dream, dream, a
+    supervision = supervise(torch.tensor([[4, 1, 3, 2]]), torch.tensor([4]))
+    assert supervision.positions.tolist() == [[0, 5, 4, 1, 3, 2]]
+    assert supervision.gap.tolist() == [[0, 0, 1, 1]]
+    assert supervision.left.tolist() == [[0, 0, 3, 3]]  # <s>, <s>, I, I
+    assert supervision.right.tolist() == [[1, 2, 2, 4]]  # </s>, dream, dream, a
 
 
 def test_left_to_right_always_goes_left_of_the_end() -> None:
-    taught = supervise(torch.tensor([[1, 2, 3]]), torch.tensor([3]))
-    assert taught.right.tolist() == [[1, 1, 1]]
-    assert taught.left.tolist() == [[0, 2, 3]]
-    assert taught.gap.tolist() == [[0, 1, 2]]
+    supervision = supervise(torch.tensor([[1, 2, 3]]), torch.tensor([3]))
+    assert supervision.right.tolist() == [[1, 1, 1]]
+    assert supervision.left.tolist() == [[0, 2, 3]]
+    assert supervision.gap.tolist() == [[0, 1, 2]]

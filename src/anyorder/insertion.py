@@ -1,19 +1,21 @@
-"""The algebra of insertion: relations, places, positions and gaps.
+"""The algebra of insertion: relations, positions and gaps (Eq. 3 to 6 of the paper).
 
-A canvas of n written tokens, both boundaries counted, is described in two equivalent ways:
+Tokens are numbered by the step t that writes them: y_0 is `<s>`, y_1 is `</s>`, y_2 is the first real token.
+The canvas is the partial sequence of n = t + 1 tokens, boundaries included. Two descriptions of it are
+equivalent:
 
-- relations R (n, n): R[i, j] = -1, 0 or +1 as token i stands left of, is, or stands right of token j;
-- places (n): where each token stands in the partial sentence, counted from 0 (`<s>`).
+- indices z (n,): z[i] is where token i stands on the canvas, counted from 0. Every insertion shifts the
+  indices of the tokens to its right. On the finished canvas, indices are the final positions.
+- relations R (n, n): R[i, j] = sign(z[i] - z[j]), so -1, 0 or +1 if token i is left of, is, or is right of
+  token j. Once two tokens are written, their relation never changes. Row i belongs to token i; the paper
+  prints the transpose.
 
-Tokens are numbered by the step that wrote them: 0 is `<s>`, 1 is `</s>`. Relations of two written tokens
-never change; places do, with every insertion. The places of the finished sentence are the positions.
+A gap is the space between two neighbours on the canvas. Gap g lies between the indices g and g + 1, so n
+tokens have n - 1 gaps, and a token inserted into gap g gets the index g + 1. The pointer network names every
+gap twice: by the right key of its left neighbour and by the left key of its right neighbour.
 
-A gap is named by the place at its left: gap g lies between the places g and g + 1, so n tokens have
-n - 1 gaps and a token that goes into gap g stands at place g + 1. Its other two names are its neighbours:
-right of its left neighbour, left of its right neighbour.
-
-Learning and decoding keep places, which are smaller, and take relations from them. The paper's own way, a
-matrix that is extended by a row and a column a step, is here too, and tests hold the two together.
+Training and decoding store indices, which are smaller, and compute relations from them. `relation_row` and
+`extend` build the same matrix as the paper does, one row and one column per step; tests compare the two.
 """
 
 from __future__ import annotations
@@ -25,41 +27,31 @@ from torch import Tensor
 
 # B batch, T tokens of a target, n tokens on the canvas, N = T + 2 tokens on the finished canvas
 
-LEFT, RIGHT = -1, 1
-NEG_INF = float("-inf")  # log p of what can't be
+LEFT, RIGHT = -1, 1  # the paper's s: on which side of an existing token the new one goes
+NEG_INF = float("-inf")  # log-probability of the impossible
 
 
 def relations(indices: Tensor) -> Tensor:
-    """Sign of place differences: -1 left of, 0 itself, +1 right of (Eq. 3).
+    """Compare all pairs of tokens: -1 left of, 0 itself, +1 right of (Eq. 3).
 
-    places: (..., n), or positions; returns (..., n, n), int8.
+    indices: (..., n), on the canvas, or final positions; returns R, (..., n, n), int8.
     """
     return torch.sign(indices[..., :, None] - indices[..., None, :]).to(torch.int8)
 
 
-def indices_of(relations: Tensor) -> Tensor:
-    """Where each token stands: the number of tokens that it is right of (Eq. 4).
+def canvas_indices(relations: Tensor) -> Tensor:
+    """Recover each token's index on the canvas: the number of tokens that it is right of (Eq. 4).
 
-    relations: (..., n, n); returns (..., n), counted from 0.
+    relations: (..., n, n); returns z, (..., n), counted from 0.
     """
     return relations.clamp(min=0).sum(dim=-1, dtype=torch.long)
 
 
-def relation_row(relations: Tensor, *, neighbour: Tensor, side: Tensor) -> Tensor:
-    """How a new token relates to the written ones when it is put beside one of them (Eq. 6).
-
-    relations: (B, n, n); neighbour: (B,), a token; side: (B,), LEFT or RIGHT of it; returns (B, n).
-    """
-    row = relations[torch.arange(len(neighbour), device=neighbour.device), neighbour]  # (B, n), a copy
-    return row.scatter_(1, neighbour[:, None], side[:, None].to(row.dtype))
-
-
 def extend(relations: Tensor, row: Tensor) -> Tensor:
-    """The relations with one more token: a row, its negation as a column, and a zero (Eq. 5).
+    """Add a new token to R: its row, the negated row as a column, and a zero in the corner (Eq. 5).
 
-    relations: (B, n, n); row: (B, n), the new token's; returns (B, n + 1, n + 1).
-
-    The paper prints its matrices by columns: row i is token i's here.
+    relations: R of step t, (B, n, n); row: (B, n), from `relation_row`; returns R of step t + 1,
+    (B, n + 1, n + 1).
     """
     zero = row.new_zeros(len(row), 1)
     above = torch.cat([relations, -row[:, :, None]], dim=2)  # (B, n, n + 1)
@@ -67,46 +59,56 @@ def extend(relations: Tensor, row: Tensor) -> Tensor:
     return torch.cat([above, below], dim=1)
 
 
-def insert(indices: Tensor, gap: Tensor) -> Tensor:
-    """The places after one token went into a gap: those behind it move on by one.
+def relation_row(relations: Tensor, *, neighbour: Tensor, side: Tensor) -> Tensor:
+    """Relate a new token to the written ones: it shares its neighbour's relations, except to it (Eq. 6).
 
-    places: (B, n); gap: (B,); returns (B, n + 1).
+    relations: (B, n, n); neighbour: (B,), the existing token k; side: (B,), s, LEFT or RIGHT of k;
+    returns r of the new token, (B, n).
+    """
+    row = relations[torch.arange(len(neighbour), device=neighbour.device), neighbour]  # (B, n), a copy
+    return row.scatter_(1, neighbour[:, None], side[:, None].to(row.dtype))
+
+
+def insert(indices: Tensor, gap: Tensor) -> Tensor:
+    """Insert a new token into a gap: the tokens to the right of the gap move on by one.
+
+    indices: (B, n); gap: (B,); returns (B, n + 1), the new token last.
     """
     index = gap[:, None] + 1
     return torch.cat([indices + (indices >= index), index], dim=1)
 
 
 def reading_order(indices: Tensor) -> Tensor:
-    """Which token stands at each place: the inverse permutation of the places.
+    """List the tokens from left to right: the inverse permutation of their indices.
 
-    places: (..., n); returns (..., n).
+    indices: (..., n); returns (..., n), the token at each index.
     """
     tokens = torch.arange(indices.shape[-1], device=indices.device).expand_as(indices)
     return torch.empty_like(indices).scatter_(-1, indices, tokens)
 
 
 def gap_beside(indices: Tensor, *, neighbour: Tensor, side: Tensor) -> Tensor:
-    """The gap that lies at one side of a token.
+    """Find the gap directly to the left or right of a token.
 
-    places: (B, n); neighbour: (B,); side: (B,), LEFT or RIGHT; returns (B,).
+    indices: (B, n); neighbour: (B,), the token; side: (B,), LEFT or RIGHT of it; returns (B,).
     """
     index = indices.gather(1, neighbour[:, None]).squeeze(1)
     return index - (side == LEFT).to(index.dtype)
 
 
 def gap_neighbours(indices: Tensor) -> tuple[Tensor, Tensor]:
-    """Every gap's left and right neighbour.
+    """Find the left and the right neighbour of every gap.
 
-    places: (..., n); returns two (..., n - 1), tokens.
+    indices: (..., n); returns two (..., n - 1), tokens.
     """
     tokens = reading_order(indices)
     return tokens[..., :-1], tokens[..., 1:]
 
 
 def legal_keys(n: int, *, device: torch.device | None = None) -> Tensor:
-    """Which of the pointer's keys name a gap: all but left of `<s>` and right of `</s>`.
+    """Mark the pointer's keys that name a gap: all but the left key of `<s>` and the right key of `</s>`.
 
-    Returns (2, n), bool: left keys, then right keys.
+    Returns (2, n), bool: the left keys of all tokens, then their right keys.
     """
     legal = torch.ones(2, n, dtype=torch.bool, device=device)
     legal[0, 0] = legal[1, 1] = False
@@ -115,43 +117,44 @@ def legal_keys(n: int, *, device: torch.device | None = None) -> Tensor:
 
 @dataclass(frozen=True)
 class Supervision:
-    """What a target in a given order teaches, step by step.
+    """The insertions that write each target in its order, which is what the model learns to predict.
 
-    After the boundaries there is a step for each token and one for `<eod>`. The state of token t predicts
-    token t + 1, so state 0 (`<s>`) predicts nothing.
+    The decoder's state of token t predicts token t + 1 and its gap. State 0 (`<s>`) predicts nothing, and the
+    state of the last token predicts `<eod>`, which has no gap.
     """
 
-    positions: Tensor  # (B, N), of every written token, boundaries included
-    gap: Tensor  # (B, T), the gap that each token goes into, when it does
-    left: Tensor  # (B, T), the gap's left neighbour: its right key names the gap
-    right: Tensor  # (B, T), the gap's right neighbour: its left key names the gap
-    mask: Tensor  # (B, T), bool: a real token, not padding
+    positions: Tensor  # (B, N), final position of each token, boundaries included
+    gap: Tensor  # (B, T), gap that each token is inserted into, on the canvas of its step
+    left: Tensor  # (B, T), left neighbour of the gap, whose right key names it
+    right: Tensor  # (B, T), right neighbour of the gap, whose left key names it
+    mask: Tensor  # (B, T), bool: True for a real token, False for padding
 
 
 def supervise(order: Tensor, lengths: Tensor) -> Supervision:
-    """The gaps and neighbours that lead to a sentence when it is written in the given order.
+    """Work out the insertions that write targets in the given orders.
 
-    order: (B, T), the position that each step fills, counted from 1; padding is ignored. lengths: (B,).
+    order: (B, T), the final position that each step fills, counted from 1, padded with any number;
+    lengths: (B,), real tokens.
     """
     longest = order.shape[1]
     steps = torch.arange(longest, device=order.device)
     mask = steps < lengths[:, None]  # (B, T)
-    # Padding stands behind `</s>`, where it is between no two real tokens.
+    # Padding goes to the right of `</s>`, where it can't come between two real tokens.
     positions = torch.where(mask, order, lengths[:, None] + 2 + steps)
     boundaries = torch.stack([torch.zeros_like(lengths), lengths + 1], dim=1)
     positions = torch.cat([boundaries, positions], dim=1)  # (B, N)
 
-    # A token's neighbours are the nearest positions on both sides among those written before it.
+    # The neighbours of a new token are the nearest tokens on both sides that are already written.
     new, old = positions[:, 2:, None], positions[:, None, :]  # (B, T, 1), (B, 1, N)
     written = torch.ones(longest, longest + 2, dtype=torch.bool, device=order.device).tril(diagonal=1)
-    before, behind = (old < new) & written, (old > new) & written  # (B, T, N)
+    left_of_new, right_of_new = (old < new) & written, (old > new) & written  # (B, T, N)
     beyond = positions.amax(dim=1)[:, None, None] + 1
-    left = torch.where(before, old, -1).argmax(dim=2)
-    right = torch.where(behind, old, beyond).argmin(dim=2)
+    left = torch.where(left_of_new, old, -1).argmax(dim=2)
+    right = torch.where(right_of_new, old, beyond).argmin(dim=2)
     return Supervision(
         positions=positions,
-        gap=(before.sum(dim=2) - 1).where(mask, 0),
-        left=left.where(mask, 0),  # for padding, the gap of an empty canvas, which is always legal
+        gap=(left_of_new.sum(dim=2) - 1).where(mask, 0),
+        left=left.where(mask, 0),  # padding gets the only gap of an empty canvas, which is always legal
         right=right.where(mask, 1),
         mask=mask,
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import FIRST_WORD, places_after
+from conftest import FIRST_WORD, indices_after
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,7 +71,7 @@ def test_a_hypothesis_inherits_all_that_its_parent_wrote(history: list[list[tupl
         beam = grow(beam, parent=parents, word=words, gap=gaps, log_p=[-1.0, -2.0, -3.0])
         plain = [[*plain[parent], (word, gap)] for parent, word, gap in choices]
     for row, steps in enumerate(plain):
-        indices = places_after([gap for _, gap in steps])
+        indices = indices_after([gap for _, gap in steps])
         one = as_they_stand(beam)[row]
         assert one.tokens == tuple(word for word, _ in steps)
         assert one.positions == tuple(indices[2:])

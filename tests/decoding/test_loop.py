@@ -14,8 +14,8 @@ import torch
 from conftest import (
     FIRST_WORD,
     Steps,
+    indices_after,
     next_step,
-    places_after,
     random_examples,
     random_sources,
     tiny_model,
@@ -168,7 +168,7 @@ def described_slowly(written: Iterable[Written]) -> list[Description]:
     return [
         (
             tuple(word for word, _ in one.steps),
-            tuple(places_after([gap for _, gap in one.steps])[2:]),
+            tuple(indices_after([gap for _, gap in one.steps])[2:]),
             one.finished,
         )
         for one in written

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from conftest import places_after, pointer_by_hand
+from conftest import indices_after, pointer_by_hand
 from corpora import learned
 
 from anyorder.data.batches import collate_sources
@@ -28,7 +28,7 @@ def written_simply(generator: Generator, source: str, *, most: int) -> tuple[lis
     tokens: list[int] = []
     gaps: list[int] = []
     while len(tokens) < most:
-        indices = places_after(gaps)
+        indices = indices_after(gaps)
         words = torch.tensor([[BOS, EOS, *tokens]])
         states = model.states(memory, words, torch.tensor([indices]))[0]  # (n, D)
         word_query = model.word_head.project.weight @ states[-1]
@@ -39,7 +39,7 @@ def written_simply(generator: Generator, source: str, *, most: int) -> tuple[lis
         query = model.gap_head.project.weight @ states[-1] + vector
         gaps.append(int(pointer_by_hand(model, states, query, indices).argmax()))
         tokens.append(word)
-    return [generator.tokenizer.piece(token) for token in tokens], places_after(gaps)[2:]
+    return [generator.tokenizer.piece(token) for token in tokens], indices_after(gaps)[2:]
 
 
 def made_up(count: int) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from conftest import FIRST_WORD, next_step, places_after, random_examples, random_sources, tiny_model
+from conftest import FIRST_WORD, indices_after, next_step, random_examples, random_sources, tiny_model
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -405,7 +405,7 @@ def test_beams_share_their_source_and_may_be_chosen_anew(steps_back: int) -> Non
     memory = model.encode(source, mask)
     words = torch.randint(FIRST_WORD, FIRST_WORD + 3, (6, 2), generator=torch.Generator().manual_seed(2))
     words = torch.cat([torch.tensor([[BOS, EOS]]).expand(6, -1), words], dim=1)
-    indices = torch.tensor([places_after([0, row % 2]) for row in range(6)])
+    indices = torch.tensor([indices_after([0, row % 2]) for row in range(6)])
     decoder_state = model.start(memory)
     state = model.advance(decoder_state, words, indices)
     each_its_source = Memory(memory.states.repeat_interleave(3, dim=0), mask.repeat_interleave(3, dim=0))
@@ -414,7 +414,7 @@ def test_beams_share_their_source_and_may_be_chosen_anew(steps_back: int) -> Non
     rows = torch.tensor([5, 3, 3, 4])
     decoder_state.follow(torch.tensor([[0, 0, 0, 0], [2, 0, 0, 1]]), torch.tensor([1]))
     words = torch.cat([words[rows], torch.full((4, 1), FIRST_WORD)], dim=1)
-    indices = torch.tensor([places_after([0, int(row) % 2, 1]) for row in rows])
+    indices = torch.tensor([indices_after([0, int(row) % 2, 1]) for row in rows])
     state = model.advance(decoder_state, words[:, -1:], indices)
     second_source = Memory(memory.states[1:].expand(4, -1, -1), mask[1:].expand(4, -1))
     torch.testing.assert_close(state, model.states(second_source, words, indices)[:, -1], **EXACT)
@@ -450,7 +450,7 @@ def test_choices_of_a_step_are_the_formulas(first: str, share: str, gaps: list[i
     steps = tuple((FIRST_WORD + number % 3, gap) for number, gap in enumerate(gaps))
     by_hand = next_step(model, memory, steps)
     words = torch.tensor([[BOS, EOS, *(word for word, _ in steps)]])
-    indices = torch.tensor([places_after(gaps)])
+    indices = torch.tensor([indices_after(gaps)])
     decoder_state = model.start(memory)
     state = model.advance(decoder_state, words, indices)
     first_scores = model.first_log_probs(decoder_state, state, indices)[0]
@@ -471,7 +471,7 @@ def test_choices_of_a_step_sum_to_one(first: str) -> None:
     model = tiny_model(first=first)
     source, mask = random_sources(lengths=[4, 2])
     decoder_state = model.start(model.encode(source, mask))
-    indices = torch.tensor([places_after([0, 1, 1])]).expand(2, -1)
+    indices = torch.tensor([indices_after([0, 1, 1])]).expand(2, -1)
     words = torch.tensor([[BOS, EOS, FIRST_WORD, FIRST_WORD + 1, FIRST_WORD]]).expand(2, -1)
     state = model.advance(decoder_state, words, indices)
     first_scores = model.first_log_probs(decoder_state, state, indices)

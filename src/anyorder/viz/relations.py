@@ -14,7 +14,7 @@ import torch
 from rich.cells import cell_len
 from rich.text import Text
 
-from anyorder.insertion import indices_of, relations
+from anyorder.insertion import canvas_indices, relations
 from anyorder.viz.drawing import escape, picture, text
 
 BOUNDARIES = ("<s>", "</s>")
@@ -59,7 +59,7 @@ def relations_of(words: Sequence[str], positions: Sequence[int]) -> Relations:
     return Relations(
         tokens=(*BOUNDARIES, *words),
         signs=signs.tolist(),
-        indices=[indices_of(signs[:size, :size]).tolist() for size in range(2, len(signs) + 1)],
+        indices=[canvas_indices(signs[:size, :size]).tolist() for size in range(2, len(signs) + 1)],
     )
 
 
