@@ -20,7 +20,7 @@ from anyorder.data.dataset import prepare
 from anyorder.data.readers import Features
 from anyorder.data.references import pairs_by_source, reference_texts
 from anyorder.errors import UserError
-from anyorder.evaluation.evaluate import Evaluator, Judging
+from anyorder.evaluation.evaluate import Evaluator, ScoringSettings
 from anyorder.evaluation.results import load_results
 from anyorder.text.tokenizer import UNK
 from anyorder.training.trainer import train
@@ -177,12 +177,12 @@ def evaluator(run: Path, **how: Any) -> Evaluator:  # noqa: ANN401 (as load has 
 
 
 def test_an_image_is_decoded_once_and_scored_by_all_its_captions(run: Path) -> None:
-    evaluated = evaluator(run).evaluate("test", judging=Judging(metrics=["bleu", "exact"]))
+    evaluated = evaluator(run).evaluate("test", scoring=ScoringSettings(metrics=["bleu", "exact"]))
     results = load_results(run, "test")
-    assert evaluated.report.lines == len(results.outputs) == 2
+    assert evaluated.report.lines == len(results.hypotheses) == 2
     assert results.references[0] == ["a dog runs", "a cat sits"]
     assert "nrefs:3" in evaluated.report.scores["bleu"].signature
-    by_sacrebleu = BLEU(tokenize="none").corpus_score(results.outputs, results.references).score
+    by_sacrebleu = BLEU(tokenize="none").corpus_score(results.hypotheses, results.references).score
     assert evaluated.report.scores["bleu"].score == pytest.approx(by_sacrebleu)
 
 
@@ -195,11 +195,11 @@ def test_the_first_images_may_be_a_trial(run: Path) -> None:
 
 
 def test_references_of_ones_own_have_a_line_an_image(run: Path) -> None:
-    own = Judging(references=[["dog", "cat"]])
-    evaluator(run).evaluate("test", judging=own)
+    own = ScoringSettings(references=[["dog", "cat"]])
+    evaluator(run).evaluate("test", scoring=own)
     assert load_results(run, "test").references == [["dog", "cat"]]
     with pytest.raises(UserError, match="reference 1 has 5 lines, but test has 2"):
-        evaluator(run).evaluate("test", judging=Judging(references=[["x"] * 5]))
+        evaluator(run).evaluate("test", scoring=ScoringSettings(references=[["x"] * 5]))
 
 
 def test_validation_counts_images_and_knows_all_captions(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_its_command_makes_the_same_results(
     monkeypatch.chdir(evaluated.parent)
     assert command.startswith("anyorder evaluate run --split dev --beam 1,2 ")
     (after,) = json_lines(call_here(capsys, *command.split()[1:], "--json"))
-    for same in ("scores", "decode", "sweep", "outputs"):
+    for same in ("scores", "decode", "sweep", "hypotheses"):
         assert after[same] == before[same]
 
 

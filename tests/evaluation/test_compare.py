@@ -18,10 +18,24 @@ from hypothesis import strategies as st
 
 from anyorder.config.decode import Decode
 from anyorder.config.recipe import Recipe
-from anyorder.evaluation.compare import RunComparison, Significance, compare_runs, group_trainings, row_labels
+from anyorder.evaluation.compare import (
+    RunComparison,
+    SignificanceSettings,
+    compare_runs,
+    group_trainings,
+    row_labels,
+)
 from anyorder.evaluation.curves import BeamCurve, beam_chart, beam_curves
-from anyorder.evaluation.results import MetricScore, Report, RunResults, Sweep, Unseen, digest, save_results
-from anyorder.evaluation.significance import compare
+from anyorder.evaluation.results import (
+    BeamSweep,
+    EvaluationReport,
+    ReportedScore,
+    RunResults,
+    UnseenScores,
+    digest,
+    save_results,
+)
+from anyorder.evaluation.significance import paired_tests
 from anyorder.evaluation.tables import as_latex, as_markdown, difference_table, explanation, score_table
 from anyorder.metrics import Options, evaluate
 from anyorder.viz.charts import round_marks
@@ -29,7 +43,7 @@ from anyorder.viz.charts import round_marks
 Capture = pytest.CaptureFixture[str]
 
 REFERENCE = [f"{line} a b c d e" for line in range(40)]
-FEW = Significance(samples=50)
+FEW = SignificanceSettings(samples=50)
 
 
 def written(*, right: float, seed: int) -> list[str]:
@@ -38,8 +52,8 @@ def written(*, right: float, seed: int) -> list[str]:
     return [line if chance.random() < right else line.replace("c d", "d x") for line in REFERENCE]
 
 
-def sweep(scores: dict[str, dict[int, float]], *, beam: int, by: str = "bleu") -> Sweep:
-    return Sweep(by=by, metric=by.upper(), signature=f"of {by}", beam=beam, scores=scores)
+def sweep(scores: dict[str, dict[int, float]], *, beam: int, by: str = "bleu") -> BeamSweep:
+    return BeamSweep(by=by, metric=by.upper(), signature=f"of {by}", beam=beam, scores=scores)
 
 
 def evaluated(
@@ -50,7 +64,7 @@ def evaluated(
     kind: str = "indigo",
     seed: int = 1,
     beam: int = 1,
-    swept: Sweep | None = None,
+    swept: BeamSweep | None = None,
     metrics: Sequence[str] = ("bleu", "ter", "exact"),
     tokenize: str = "none",
     references: Sequence[str] = REFERENCE,
@@ -67,7 +81,7 @@ def evaluated(
     }
     options = Options(tokenize=tokenize)
     scored = evaluate(outputs, [references], metrics=metrics, options=options)
-    report = Report(
+    report = EvaluationReport(
         versions={},
         finished_at="",
         decoding_seconds=0.0,
@@ -76,7 +90,7 @@ def evaluated(
         unfinished=0,
         unknown=0,
         scores={
-            name: MetricScore(
+            name: ReportedScore(
                 metric=one.metric.name,
                 score=one.score,
                 higher_is_better=one.metric.higher_is_better,
@@ -88,11 +102,11 @@ def evaluated(
         decode=Decode(beam=beam),
         sweep=swept,
         model="",
-        outputs=digest(outputs),
+        hypotheses=digest(outputs),
         references=[digest(references)],
         recipe=Recipe.model_validate(recipe | {"train": {"seed": seed, **train}}),
     )
-    return RunResults(folder / name, report=report, outputs=list(outputs), references=[list(references)])
+    return RunResults(folder / name, report=report, hypotheses=list(outputs), references=[list(references)])
 
 
 L2R = [evaluated(f"l2r-{seed}", written(right=0.5, seed=seed), seed=seed) for seed in (1, 2, 3)]
@@ -205,19 +219,19 @@ def test_two_runs_are_tested_as_any_two_texts() -> None:
     assert list(row.differences) == ["bleu", "exact"]
     for name, difference in row.differences.items():
         results = [
-            evaluate(one.outputs, one.references, metrics=[name], options=Options(tokenize="none"))[name]
+            evaluate(one.hypotheses, one.references, metrics=[name], options=Options(tokenize="none"))[name]
             for one in (SAO[0], L2R[0])
         ]
-        assert difference.lines == compare(*results, samples=50)
-        assert difference.trainings_p is None
+        assert difference.over_lines == paired_tests(*results, samples=50)
+        assert difference.seeds_p is None
 
 
 def test_several_trainings_are_tested_by_their_means() -> None:
     baseline, row = compare_runs([*L2R, *SAO], significance=FEW).rows
     for name, difference in row.differences.items():
         wanted = row.scores[name].mean - baseline.scores[name].mean
-        assert difference.lines.difference.score == pytest.approx(wanted)
-        assert difference.trainings_p == pytest.approx(2 / 20)  # each of one is better than all of the other
+        assert difference.over_lines.difference.score == pytest.approx(wanted)
+        assert difference.seeds_p == pytest.approx(2 / 20)  # each of one is better than all of the other
 
 
 def test_the_baseline_is_left_to_right_or_what_is_asked_for() -> None:
@@ -384,7 +398,9 @@ def test_the_picture_needs_nothing_from_outside() -> None:
 def saved(results: RunResults, folder: Path) -> Path:
     """The run's folder with the results in it."""
     run = folder / results.run.name
-    moved = RunResults(run=run, report=results.report, outputs=results.outputs, references=results.references)
+    moved = RunResults(
+        run=run, report=results.report, hypotheses=results.hypotheses, references=results.references
+    )
     save_results(moved, name="test")
     return run
 
@@ -394,7 +410,7 @@ def test_the_command_in_all_formats(capsys: Capture, tmp_path: Path) -> None:
     how = ["--samples", "50"]
     (told,) = json_lines(call_here(capsys, "compare", *runs, *how, "--format", "json"))
     assert [row["label"] for row in told["rows"]] == ["L2R", "SAO"]
-    assert told["rows"][1]["differences"]["bleu"]["lines"]["samples"] == 50
+    assert told["rows"][1]["differences"]["bleu"]["over_lines"]["samples"] == 50
     text = call_here(capsys, "compare", *runs, *how).stdout.decode()
     best = told["rows"][1]["scores"]["bleu"]
     assert f"{best['mean']:.2f} ± {best['deviation']:.2f}*" in text
@@ -501,22 +517,24 @@ def test_metrics_that_are_not_shown_may_differ() -> None:
 
 
 def unseen(one: RunResults, *, lines: int, **scores: float) -> RunResults:
-    return replace(one, report=one.report.model_copy(update={"unseen": Unseen(lines=lines, scores=scores)}))
+    return replace(
+        one, report=one.report.model_copy(update={"unseen": UnseenScores(lines=lines, scores=scores)})
+    )
 
 
 def test_a_row_has_mean_scores_without_what_training_has_seen() -> None:
     rows = [unseen(one, lines=30, bleu=score, exact=50) for one, score in zip(L2R, (10, 20, 33), strict=True)]
     other = unseen(SAO[0], lines=30, bleu=40, exact=60)
     compared = compare_runs([*rows, other], metrics=["bleu", "exact"], significance=FEW)
-    assert (compared.seen, [row.unseen["bleu"] for row in compared.rows]) == (10, [21, 40])
+    assert (compared.seen_lines, [row.unseen_scores["bleu"] for row in compared.rows]) == (10, [21, 40])
     told = "L2R: BLEU 21.00, exact match 50.00; SAO: BLEU 40.00, exact match 60.00"
-    assert f"without the 10 lines that stand in train: {told}" in explanation(compared)
+    assert f"without the 10 lines that also occur in train: {told}" in explanation(compared)
 
 
 def test_nothing_is_said_where_it_is_not_known_of_all_runs() -> None:
     known = unseen(L2R[0], lines=30, bleu=1, ter=1, exact=1)
     compared = compare_runs([known, SAO[0]], significance=FEW)
-    assert (compared.seen, [row.unseen for row in compared.rows]) == (0, [{}, {}])
+    assert (compared.seen_lines, [row.unseen_scores for row in compared.rows]) == (0, [{}, {}])
     all_seen = compare_runs([unseen(one, lines=0) for one in (L2R[0], SAO[0])], significance=FEW)
-    assert all_seen.seen == 0
-    assert not any("stand in train" in line for line in explanation(all_seen))
+    assert all_seen.seen_lines == 0
+    assert not any("also occur in train" in line for line in explanation(all_seen))

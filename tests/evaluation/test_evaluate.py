@@ -34,7 +34,7 @@ from sacrebleu.metrics import BLEU
 
 from anyorder.cli.evaluate import parse_beams
 from anyorder.errors import UserError
-from anyorder.evaluation.evaluate import Evaluator, Judging, distinct_unknowns
+from anyorder.evaluation.evaluate import Evaluator, ScoringSettings, distinct_unknowns
 from anyorder.evaluation.results import load_results
 from anyorder.metrics.metric import Options
 
@@ -182,8 +182,8 @@ def test_lines_that_dev_leaves_out_are_not_scored(run: Path, tmp_path: Path) -> 
     source, target = write_lines(tmp_path / "s", ["a b", "", "c d"]), write_lines(tmp_path / "t", list("xyz"))
     how = [f"data.dev.source={source}", f"data.dev.target={target}", "data.bad_lines=skip"]
     one = Evaluator.load(run, listener=Watcher(), overrides=how, device="cpu")
-    judging = Judging(references=[["first", "second", "third"], ["1", "2", "3"]])
-    evaluated = one.evaluate("dev", judging=judging)
+    scoring = ScoringSettings(references=[["first", "second", "third"], ["1", "2", "3"]])
+    evaluated = one.evaluate("dev", scoring=scoring)
     assert evaluated.report.lines == 2
     assert load_results(run, "dev").references == [["first", "third"], ["1", "3"]]
     assert "nrefs:2" in evaluated.report.scores["bleu"].signature
@@ -226,7 +226,7 @@ def test_scores_without_what_training_has_seen(capsys: Capture, run: Path, tmp_p
     alone = [outputs[line] for line in unseen], [targets[line] for line in unseen]
     right = sum(output == target for output, target in zip(*alone, strict=True))
     assert report.unseen.scores == pytest.approx({"bleu": bleu(*alone), "exact": 100 * right / len(unseen)})
-    shown = "without the 2 lines that stand in train: BLEU {bleu:.2f}, exact match {exact:.2f}"
+    shown = "without the 2 lines that also occur in train: BLEU {bleu:.2f}, exact match {exact:.2f}"
     assert shown.format(**report.unseen.scores) in answer.stdout.decode().splitlines()
 
 
@@ -234,7 +234,7 @@ def test_where_training_has_seen_all_no_score_is_left(run: Path) -> None:
     report = evaluator(run).evaluate("test").report
     assert report.unseen is not None
     assert (report.unseen.lines, report.unseen.scores) == (0, {})
-    assert report.remarks == ["without the 60 lines that stand in train: none is left"]
+    assert report.remarks == ["without the 60 lines that also occur in train: no line remains"]
 
 
 def test_training_text_that_is_gone_is_no_reason_to_lose_scores(capsys: Capture, run: Path) -> None:
@@ -242,7 +242,7 @@ def test_training_text_that_is_gone_is_no_reason_to_lose_scores(capsys: Capture,
     (told,) = json_lines(answer)
     assert told["unseen"] is None
     assert set(told["scores"]) == {"bleu", "chrf", "ter", "exact"}
-    assert b"lines that training has seen are not told from the others: " in answer.stderr
+    assert b"can't find out which lines training has seen: " in answer.stderr
 
 
 def test_what_exact_match_can_be_at_most(run: Path, tmp_path: Path) -> None:
@@ -251,12 +251,12 @@ def test_what_exact_match_can_be_at_most(run: Path, tmp_path: Path) -> None:
     how = [f"data.test.source={source}", f"data.test.target={target}"]
     one = Evaluator.load(run, listener=Watcher(), overrides=how, device="cpu")
     report = one.evaluate("test").report
-    assert report.writable == 50.0
-    assert "exact match at most, by the words that the model can write: 50.00" in report.remarks
-    own = one.evaluate("test", judging=Judging(references=[targets])).report
-    assert own.writable is None
-    caseless = Judging(options=replace(Options.for_side(one.recipe.text.target), lowercase=True))
-    assert one.evaluate("test", judging=caseless).report.writable is None  # "New" may be known, and right
+    assert report.reachable == 50.0
+    assert "upper bound on exact match, given the model's vocabulary: 50.00" in report.remarks
+    own = one.evaluate("test", scoring=ScoringSettings(references=[targets])).report
+    assert own.reachable is None
+    caseless = ScoringSettings(options=replace(Options.for_side(one.recipe.text.target), lowercase=True))
+    assert one.evaluate("test", scoring=caseless).report.reachable is None  # "New" may be known, and right
 
 
 LINES = st.lists(
@@ -280,7 +280,7 @@ def test_what_was_decoded_is_kept_until_something_changes(run: Path) -> None:
     first.evaluate("dev", beams=[1, 2])
     assert decoded_by(first) == ["decoding dev, beam 1", "decoding dev, beam 2"]
     same.evaluate("dev", beams=[1, 2])
-    other_metrics.evaluate("dev", beams=[2], judging=Judging(metrics=["chrf"]))
+    other_metrics.evaluate("dev", beams=[2], scoring=ScoringSettings(metrics=["chrf"]))
     assert decoded_by(same) == decoded_by(other_metrics) == []
     wider.evaluate("dev", beams=[2, 3])
     assert decoded_by(wider) == ["decoding dev, beam 3"]
@@ -313,7 +313,7 @@ def test_a_stopped_sweep_goes_on_where_it_was(run: Path) -> None:
 def test_again_means_all_of_it(capsys: Capture, run: Path) -> None:
     kept = run / "results/decoded/dev-beam-1.json"
     json_lines(call_here(capsys, "evaluate", run, "--split", "dev", "--json"))
-    forged = json.loads(kept.read_text()) | {"texts": ["forged"] * PAIRS["dev"]}
+    forged = json.loads(kept.read_text()) | {"hypotheses": ["forged"] * PAIRS["dev"]}
     kept.write_text(json.dumps(forged))
     json_lines(call_here(capsys, "evaluate", run, "--split", "dev", "--json"))
     assert "forged" in text_of(run / "results/dev.txt")
@@ -331,14 +331,14 @@ def test_again_takes_nothing_away_that_it_does_not_make_anew(capsys: Capture, ru
 
 def test_references_of_an_evaluation_by_more_of_them_are_gone(run: Path) -> None:
     lines = [["a"] * PAIRS["dev"]] * 3
-    evaluator(run).evaluate("dev", judging=Judging(references=lines))
+    evaluator(run).evaluate("dev", scoring=ScoringSettings(references=lines))
     evaluator(run).evaluate("dev")
     assert [path.name for path in sorted((run / "results").glob("dev.ref*.txt"))] == ["dev.ref1.txt"]
 
 
 def test_broken_leftovers_are_decoded_anew(run: Path) -> None:
     evaluator(run).evaluate("dev")
-    (run / "results/decoded/dev-beam-1.json").write_text('{"texts": [')
+    (run / "results/decoded/dev-beam-1.json").write_text('{"hypotheses": [')
     mended = evaluator(run)
     mended.evaluate("dev")
     assert decoded_by(mended) == ["decoding dev, beam 1"]
@@ -419,10 +419,10 @@ def test_other_beams_are_refused(given: str) -> None:
         ("RUN --beam 3 --all-beams", "--all-beams: is for several beams"),
         ("RUN --beam 1,2 --by rouge", "--by rouge: no metric 'rouge'; allowed: bleu,"),
         ("RUN --beam 2 decode.beam=3", "--beam 2 and decode.beam: give one of them, not both"),
-        ("RUN --split dev --beam 2 decode.search=sample", '--beam 2: decode.search = "sample" has none'),
+        ("RUN --split dev --beam 2 decode.search=sample", '--beam 2: decode.search = "sample" has no beam'),
         ("RUN --split dev train.lr=1", "'train.lr=1': of a trained model only keys of [data] and [decode]"),
         ("RUN --split dev decode.bean=2", "decode.bean = 2: no such key; did you mean beam?"),
-        ("RUN --split dev --ref short", "reference 1 has 2 lines, but dev has 8; they must be as many"),
+        ("RUN --split dev --ref short", "reference 1 has 2 lines, but dev has 8; the numbers must be equal"),
         ("RUN --split dev --tokenize x", "tokenize 'x': allowed: "),
         ("RUN --split dev data.root=/nowhere", "/nowhere/dev.source: no such file (data.dev.source)"),
         ("nowhere --split dev", "nowhere: no such folder"),
@@ -454,15 +454,27 @@ def test_results_are_read_as_they_were_written(run: Path) -> None:
     evaluated = evaluator(run).evaluate("test", beams=[1, 2])
     found = load_results(run, "test")
     assert found.report == evaluated.report
-    assert found.outputs == text_of(run / "results/test.txt")
+    assert found.hypotheses == text_of(run / "results/test.txt")
     assert found.references == [text_of(learned().folder / "train.target")]
+
+
+def test_files_with_earlier_names_of_keys_are_read(run: Path) -> None:
+    evaluated = evaluator(run).evaluate("dev")
+    spoil(run / "results/dev.json", '"hypotheses":', '"outputs":')
+    spoil(run / "results/dev.json", '"reachable":', '"writable":')
+    assert load_results(run, "dev").report == evaluated.report
+    spoil(run / "results/decoded/dev-beam-1.json", '"hypotheses":', '"texts":')
+    spoil(run / "results/decoded/dev-beam-1.json", '"inputs":', '"work":')
+    again = evaluator(run)
+    again.evaluate("dev")
+    assert decoded_by(again) == []
 
 
 @pytest.mark.parametrize(
     ("file", "old", "new", "part"),
     [
-        ("results/dev.txt", "\n", " x\n", "dev.txt: isn't the text that was scored"),
-        ("results/dev.ref1.txt", "\n", " x\n", "dev.ref1.txt: isn't the text that was scored"),
+        ("results/dev.txt", "\n", " x\n", "dev.txt: is not the text that was scored"),
+        ("results/dev.ref1.txt", "\n", " x\n", "dev.ref1.txt: is not the text that was scored"),
         ("results/dev.json", '"lines": ', '"lines": "many', "not the results of an evaluation"),
         ("results/dev.json", '"lines": 8', '"lines": "8!"', "dev.json: lines = "),
         ("results/dev.json", '"format": 1', '"format": 99', "is of format 99, but this anyorder"),
@@ -487,7 +499,6 @@ def test_results_of_another_model_are_refused(run: Path) -> None:
 def test_absent_results_are_told_with_the_command_that_makes_them(run: Path) -> None:
     with pytest.raises(UserError) as refused:
         load_results(run, "test", first_lines=9)
-    wanted = (
-        f"{run}: has no results of test-first-9; `anyorder evaluate {run} --split test --lines 9` makes them"
-    )
+    remedy = f"`anyorder evaluate {run} --split test --lines 9` creates them"
+    wanted = f"{run}: has no results of test-first-9; {remedy}"
     assert str(refused.value) == wanted

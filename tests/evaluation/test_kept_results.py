@@ -10,7 +10,7 @@ import pytest
 from corpora import call_here, json_lines, learned
 
 from anyorder.errors import UserError
-from anyorder.evaluation.compare import Significance, compare_runs
+from anyorder.evaluation.compare import SignificanceSettings, compare_runs
 from anyorder.evaluation.results import RunResults, read_report
 from anyorder.evaluation.tables import as_markdown
 
@@ -22,8 +22,10 @@ def tables(folder: Path) -> dict[Path, str]:
     reports = sorted(folder.rglob("*.json"))
     made = {}
     for task, of_task in groupby(reports, key=lambda path: path.parent):
-        runs = [RunResults(run=path, report=read_report(path), outputs=[], references=[]) for path in of_task]
-        made[task] = as_markdown(compare_runs(runs, significance=Significance(metrics=())))
+        runs = [
+            RunResults(run=path, report=read_report(path), hypotheses=[], references=[]) for path in of_task
+        ]
+        made[task] = as_markdown(compare_runs(runs, significance=SignificanceSettings(metrics=())))
     return made
 
 

@@ -160,7 +160,7 @@ def test_lines_are_written_again_as_they_were(runs: list[Path]) -> None:
     assert [row.label for row in written.rows] == ["RND", "L2R"]
     for row, one in zip(written.rows, results, strict=True):
         texts = {line: output.text for line, output in row.outputs.items()}
-        assert texts == {line: one.outputs[line - 1] for line in wanted}
+        assert texts == {line: one.hypotheses[line - 1] for line in wanted}
 
 
 # The report
@@ -199,7 +199,7 @@ def test_the_command_writes_one_file_with_all_parts(
         assert replay["reference"] == load_results(runs[0], "dev").references[0][line - 1]
         assert [one["order"] for one in replay["renditions"]] == ["RND", "L2R"]
         for one, run in zip(replay["renditions"], runs, strict=True):
-            assert " ".join(one["words"]) == load_results(run, "dev").outputs[line - 1]
+            assert " ".join(one["words"]) == load_results(run, "dev").hypotheses[line - 1]
             assert one["equalsReference"] == (" ".join(one["words"]) == replay["reference"])
 
 

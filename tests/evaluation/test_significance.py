@@ -15,7 +15,14 @@ from sacrebleu.metrics.base import Metric as SacreMetric
 from sacrebleu.significance import PairedTest
 from sacrebleu.significance import Result as SacreResult
 
-from anyorder.evaluation.significance import SEED, Comparison, compare, compare_means, interval, trainings_p
+from anyorder.evaluation.significance import (
+    SEED,
+    PairedTests,
+    bootstrap_interval,
+    paired_tests,
+    paired_tests_of_means,
+    permutation_p_value,
+)
 from anyorder.metrics import METRICS, Options, Result, evaluate
 
 LINES, SAMPLES = 60, 200
@@ -60,7 +67,7 @@ def by_sacrebleu(name: str, test_type: str, *, samples: int) -> tuple[SacreResul
 @pytest.mark.parametrize("name", SACRE)
 def test_figures_are_those_of_sacrebleu(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SACREBLEU_SEED", str(seed))
-    compared = compare(result(name, SYSTEM), result(name, BASELINE), samples=SAMPLES, seed=seed)
+    compared = paired_tests(result(name, SYSTEM), result(name, BASELINE), samples=SAMPLES, seed=seed)
     baseline, system = by_sacrebleu(name, "bs", samples=SAMPLES)
     _, shuffled = by_sacrebleu(name, "ar", samples=SAMPLES)
     assert compared.bootstrap_p == pytest.approx(system.p_value)
@@ -70,7 +77,7 @@ def test_figures_are_those_of_sacrebleu(name: str, seed: int, monkeypatch: pytes
         assert ours.score == pytest.approx(theirs.score)
         assert ours.mean == pytest.approx(theirs.mean, abs=1e-4)
         assert ours.half_width == pytest.approx(theirs.ci, abs=1e-4)
-    assert interval(result(name, SYSTEM), samples=SAMPLES, seed=seed) == compared.system
+    assert bootstrap_interval(result(name, SYSTEM), samples=SAMPLES, seed=seed) == compared.system
 
 
 def test_randomisation_is_close_to_all_swaps_that_there_are() -> None:
@@ -82,7 +89,7 @@ def test_randomisation_is_close_to_all_swaps_that_there_are() -> None:
     )  # lines that only the system, or only the baseline, has right
     swapped = np.array([np.dot(signs, gains) for signs in product([1, -1], repeat=10)])
     wanted = np.mean(np.abs(swapped) >= abs(gains.sum()))
-    compared = compare(
+    compared = paired_tests(
         result("exact", system, reference), result("exact", baseline, reference), samples=10_000
     )
     assert compared.randomisation_p == pytest.approx(wanted, abs=0.02)
@@ -90,7 +97,7 @@ def test_randomisation_is_close_to_all_swaps_that_there_are() -> None:
 
 @pytest.mark.parametrize("name", OFFLINE)
 def test_a_system_does_not_differ_from_itself(name: str) -> None:
-    compared = compare(result(name, SYSTEM), result(name, SYSTEM), samples=SAMPLES)
+    compared = paired_tests(result(name, SYSTEM), result(name, SYSTEM), samples=SAMPLES)
     assert compared.bootstrap_p == compared.randomisation_p == 1
     assert (compared.difference.low, compared.difference.score, compared.difference.high) == (0, 0, 0)
 
@@ -98,13 +105,14 @@ def test_a_system_does_not_differ_from_itself(name: str) -> None:
 def test_a_single_line_is_chance() -> None:
     one_wrong = ["x", *REFERENCE[1:]]
     assert (
-        compare(result("exact", REFERENCE), result("exact", one_wrong), samples=SAMPLES).randomisation_p == 1
+        paired_tests(result("exact", REFERENCE), result("exact", one_wrong), samples=SAMPLES).randomisation_p
+        == 1
     )
 
 
 @pytest.mark.parametrize("name", OFFLINE)
 def test_a_large_difference_is_significant(name: str) -> None:
-    compared = compare(result(name, REFERENCE), result(name, BASELINE), samples=SAMPLES)
+    compared = paired_tests(result(name, REFERENCE), result(name, BASELINE), samples=SAMPLES)
     assert compared.bootstrap_p == compared.randomisation_p == 1 / (SAMPLES + 1)
     assert not compared.difference.low <= 0 <= compared.difference.high
 
@@ -112,7 +120,7 @@ def test_a_large_difference_is_significant(name: str) -> None:
 @pytest.mark.parametrize("name", OFFLINE)
 def test_either_system_may_be_the_baseline(name: str) -> None:
     one, other = result(name, SYSTEM), result(name, BASELINE)
-    forth, back = compare(one, other, samples=SAMPLES), compare(other, one, samples=SAMPLES)
+    forth, back = paired_tests(one, other, samples=SAMPLES), paired_tests(other, one, samples=SAMPLES)
     assert forth.system == back.baseline
     assert forth.bootstrap_p == back.bootstrap_p
     assert forth.randomisation_p == back.randomisation_p
@@ -120,8 +128,8 @@ def test_either_system_may_be_the_baseline(name: str) -> None:
 
 
 def test_seeds_make_tests_repeatable() -> None:
-    def test(seed: int) -> Comparison:
-        return compare(result("exact", SYSTEM), result("exact", BASELINE), samples=SAMPLES, seed=seed)
+    def test(seed: int) -> PairedTests:
+        return paired_tests(result("exact", SYSTEM), result("exact", BASELINE), samples=SAMPLES, seed=seed)
 
     assert test(0) == test(0)
     assert test(0) != test(1)
@@ -129,7 +137,7 @@ def test_seeds_make_tests_repeatable() -> None:
 
 @pytest.mark.parametrize("name", OFFLINE)
 def test_most_samples_lie_around_the_score(name: str) -> None:
-    system = compare(result(name, SYSTEM), result(name, BASELINE), samples=SAMPLES).system
+    system = paired_tests(result(name, SYSTEM), result(name, BASELINE), samples=SAMPLES).system
     assert system.low < system.mean < system.high
     assert system.low < system.score < system.high
 
@@ -141,8 +149,8 @@ def test_most_samples_lie_around_the_score(name: str) -> None:
 @pytest.mark.parametrize(("systems", "baselines"), [(1, 1), (3, 3), (2, 3), (1, 4)])
 def test_the_same_training_again_adds_nothing(name: str, systems: int, baselines: int) -> None:
     one, other = result(name, SYSTEM), result(name, BASELINE)
-    repeated = compare_means([one] * systems, [other] * baselines, samples=SAMPLES)
-    wanted = compare(one, other, samples=SAMPLES)
+    repeated = paired_tests_of_means([one] * systems, [other] * baselines, samples=SAMPLES)
+    wanted = paired_tests(one, other, samples=SAMPLES)
     assert repeated.bootstrap_p == wanted.bootstrap_p
     assert repeated.randomisation_p == wanted.randomisation_p
     for estimate, single in [(repeated.system, wanted.system), (repeated.difference, wanted.difference)]:
@@ -175,7 +183,7 @@ def test_all_outputs_of_a_line_change_sides_together() -> None:
     )
     swapped = np.array([np.dot(signs, gains) for signs in product([1, -1], repeat=8)])
     wanted = np.mean(np.abs(swapped) >= abs(gains.sum()))
-    compared = compare_means(groups["systems"], groups["baselines"], samples=10_000)
+    compared = paired_tests_of_means(groups["systems"], groups["baselines"], samples=10_000)
     assert compared.randomisation_p == pytest.approx(wanted, abs=0.02)
     assert compared.difference.score == pytest.approx(100 * gains.sum() / 2 / 8)
 
@@ -194,7 +202,7 @@ def test_all_outputs_of_a_line_change_sides_together() -> None:
 def test_trainings_are_dealt_in_all_ways(
     scores: list[float], baseline_scores: list[float], wanted: float | None
 ) -> None:
-    assert trainings_p(scores, baseline_scores) == (None if wanted is None else pytest.approx(wanted))
+    assert permutation_p_value(scores, baseline_scores) == (None if wanted is None else pytest.approx(wanted))
 
 
 @given(
@@ -207,4 +215,4 @@ def test_dealing_is_shuffling(scores: list[int], others: list[int]) -> None:
 
     real = difference([*scores, *others])
     shuffled = [difference(dealt) >= real - 1e-9 for dealt in permutations([*scores, *others])]
-    assert trainings_p(scores, others) == pytest.approx(np.mean(shuffled))
+    assert permutation_p_value(scores, others) == pytest.approx(np.mean(shuffled))

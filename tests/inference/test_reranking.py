@@ -23,7 +23,7 @@ from corpora import (
 import anyorder
 from anyorder.config.decode import Decode
 from anyorder.errors import UserError
-from anyorder.evaluation.results import decoded_file
+from anyorder.evaluation.decode import decoded_file
 from anyorder.inference.export import export
 from anyorder.inference.generator import Generator
 from anyorder.inference.hypothesis import Hypothesis
@@ -196,11 +196,11 @@ def test_an_evaluation_keeps_apart_what_other_reverse_models_picked(capsys: Capt
     assert answer.returncode == 0
     assert f"lines of dev, beam 2, with {reverse}\n" in answer.stdout.decode()
     kept = decoded_file(run, name="dev", beam=2)
-    first = json.loads(kept.read_text())["work"]
+    first = json.loads(kept.read_text())["inputs"]
     shutil.rmtree(reverse)
     export(learned().run, reverse, precision="int8")
     assert call_here(capsys, *command).returncode == 0
-    second = json.loads(kept.read_text())["work"]
+    second = json.loads(kept.read_text())["inputs"]
     assert first.pop("others") != second.pop("others")
     assert first == second
 

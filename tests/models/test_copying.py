@@ -265,7 +265,7 @@ def test_words_never_seen_are_taken_over(tmp_path: Path) -> None:
     assert right >= 48
     assert generator.tokenizer.size < 12  # of all those names, none is in the vocabulary
     evaluated = Evaluator.load(tmp_path / "run", listener=Watcher()).evaluate("dev")
-    assert evaluated.report.writable == 100.0  # and yet it has words for all
+    assert evaluated.report.reachable == 100.0  # and yet it has words for all
     wrong = generator.score(sources[:1], [targets[1]])[0].score
     assert generator.score(sources[:1], targets[:1])[0].score > wrong + 10
     # Words that only the source knows can be asked for and forbidden too.

@@ -17,7 +17,7 @@ from anyorder.bench.grid_beam import check_searchable, grid_beam
 from anyorder.bench.requests import Request, kept_share
 from anyorder.data.batches import collate_sources
 from anyorder.errors import UserError
-from anyorder.evaluation.significance import compare
+from anyorder.evaluation.significance import paired_tests
 from anyorder.inference.generator import Generator
 from anyorder.metrics import Options, Result, evaluate
 from anyorder.models.indigo import Indigo
@@ -238,7 +238,7 @@ def _lines(settings: Sequence[_Setting], references: Sequence[str], options: Opt
             tokens=sum(turn.tokens for turn in setting.turns) / len(references),
             milliseconds=sum(statistics.median(turn.costs) for turn in setting.turns) / len(references),
             ratio=statistics.median(_ratios(setting, settings[0])),
-            p=None if other is None else compare(results["bleu"], other).randomisation_p,
+            p=None if other is None else paired_tests(results["bleu"], other).randomisation_p,
             against=setting.against,
         )
 

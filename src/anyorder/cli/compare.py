@@ -85,7 +85,7 @@ def compare(
 
     Example: `anyorder compare runs/l2r runs/sao --html report.html`
     """
-    from anyorder.evaluation.compare import Significance, compare_runs
+    from anyorder.evaluation.compare import SignificanceSettings, compare_runs
     from anyorder.evaluation.results import load_results
     from anyorder.evaluation.tables import as_latex, as_markdown
 
@@ -101,7 +101,7 @@ def compare(
         loaded,
         metrics=None if metrics is None else metric_names("--metrics", metrics),
         baseline=baseline,
-        significance=Significance(
+        significance=SignificanceSettings(
             metrics=None if tested is None else metric_names("--tested", tested), samples=samples, seed=seed
         ),
     )

@@ -19,7 +19,7 @@ from anyorder.errors import UserError
 
 if TYPE_CHECKING:
     from anyorder.evaluation.evaluate import Evaluated
-    from anyorder.evaluation.results import Sweep
+    from anyorder.evaluation.results import BeamSweep
     from anyorder.metrics import Options
 
 
@@ -142,7 +142,7 @@ def evaluate(
             as_json=as_json,
         )
         return
-    from anyorder.evaluation.evaluate import Evaluator, Judging
+    from anyorder.evaluation.evaluate import Evaluator, ScoringSettings
 
     _refuse(of_files, why=f"is for files, and {run} is given as a run")
     _check_sweep(beam, by=by, all_beams=all_beams, overrides=overrides or [])
@@ -158,7 +158,7 @@ def evaluate(
             by=by,
             all_beams=all_beams,
             again=again,
-            judging=Judging(metrics=names, options=options, references=references),
+            scoring=ScoringSettings(metrics=names, options=options, references=references),
         )
     if as_json:
         print_json(evaluated.report.model_dump(mode="json"))
@@ -211,7 +211,7 @@ def _show(run: Path, evaluated: Evaluated) -> None:
     print_line(f"results: {evaluated.path}")
 
 
-def _show_sweep(sweep: Sweep) -> None:
+def _show_sweep(sweep: BeamSweep) -> None:
     drawn = table("beam", *(f"{split} {sweep.metric}" for split in sweep.scores))
     for beam in sorted(next(iter(sweep.scores.values()))):
         style = "bold" if beam == sweep.beam else None

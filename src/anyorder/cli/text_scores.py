@@ -11,7 +11,7 @@ from anyorder.cli.output import print_json, print_line, results, table
 from anyorder.errors import UserError
 
 if TYPE_CHECKING:
-    from anyorder.evaluation.significance import Comparison
+    from anyorder.evaluation.significance import PairedTests
     from anyorder.metrics import Metric, Options, Result
 
 
@@ -28,7 +28,7 @@ def evaluate_files(
     as_json: bool,
 ) -> None:
     """Score a file and print what came out; baseline: another, to test the difference."""
-    from anyorder.evaluation.significance import compare
+    from anyorder.evaluation.significance import paired_tests
     from anyorder.metrics import evaluate as score
 
     if hyp is None:
@@ -38,12 +38,12 @@ def evaluate_files(
     written = read_text(hyp)
     references = [_read_beside(hyp, path, flag="--ref", lines=len(written)) for path in ref]
     scored = score(written, references, metrics=metrics, options=options)
-    comparisons: dict[str, Comparison] = {}
+    comparisons: dict[str, PairedTests] = {}
     if baseline is not None:
         other = _read_beside(hyp, baseline, flag="--baseline", lines=len(written))
         others = score(other, references, metrics=metrics, options=options)
         comparisons = {
-            name: compare(scored[name], others[name], samples=samples, seed=seed) for name in scored
+            name: paired_tests(scored[name], others[name], samples=samples, seed=seed) for name in scored
         }
     show = _print_as_json if as_json else _print_for_people
     show(scored, comparisons, sentences=sentences)
@@ -70,7 +70,7 @@ def _read_beside(hyp: Path, path: Path, *, flag: str, lines: int) -> list[str]:
 
 
 def _print_as_json(
-    scored: Mapping[str, Result], comparisons: Mapping[str, Comparison], *, sentences: bool
+    scored: Mapping[str, Result], comparisons: Mapping[str, PairedTests], *, sentences: bool
 ) -> None:
     """An object for each metric; sentences: for each line too."""
     if sentences:
@@ -91,7 +91,7 @@ def _print_as_json(
 
 
 def _print_for_people(
-    scored: Mapping[str, Result], comparisons: Mapping[str, Comparison], *, sentences: bool
+    scored: Mapping[str, Result], comparisons: Mapping[str, PairedTests], *, sentences: bool
 ) -> None:
     """A line for each metric, after the tests of its difference; sentences: each line's scores first."""
     if sentences:
@@ -108,7 +108,7 @@ def _print_for_people(
             print_line(f"{'  of each line':<20}  {result.sentence_signature}")
 
 
-def _print_comparisons(scored: Mapping[str, Result], comparisons: Mapping[str, Comparison]) -> None:
+def _print_comparisons(scored: Mapping[str, Result], comparisons: Mapping[str, PairedTests]) -> None:
     drawn = table("", "baseline", "system", "difference", "95 %", "p (bs)", "p (ar)")
     for name, compared in comparisons.items():
         difference = compared.difference

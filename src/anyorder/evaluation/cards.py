@@ -19,8 +19,8 @@ from anyorder.config.decode import Decode
 from anyorder.config.recipe import Recipe
 from anyorder.config.template import recipe_toml
 from anyorder.data.corpus import Statistics
-from anyorder.evaluation.results import TUNED_ON, Report, RunResults, evaluated_splits, load_results
-from anyorder.evaluation.significance import interval
+from anyorder.evaluation.results import TUNED_ON, EvaluationReport, RunResults, evaluated_splits, load_results
+from anyorder.evaluation.significance import bootstrap_interval
 from anyorder.inference.model_folder import CARD_FILE, Trained, load_trained
 from anyorder.metrics import DEFAULT, Options, evaluate
 from anyorder.pretrained import is_shipped, located
@@ -205,8 +205,8 @@ def _scores_of_split(results: RunResults) -> list[str]:
 def _intervals(results: RunResults) -> dict[str, str]:
     """Of those metrics that every machine can compute again."""
     names = [name for name in results.report.scores if name in DEFAULT]
-    scored = evaluate(results.outputs, results.references, metrics=names, options=results.report.options)
-    estimates = {name: interval(result) for name, result in scored.items()}
+    scored = evaluate(results.hypotheses, results.references, metrics=names, options=results.report.options)
+    estimates = {name: bootstrap_interval(result) for name, result in scored.items()}
     return {name: f"{estimate.low:.2f} to {estimate.high:.2f}" for name, estimate in estimates.items()}
 
 
@@ -214,7 +214,7 @@ def _in_cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _decoding(report: Report) -> str:
+def _decoding(report: EvaluationReport) -> str:
     if report.sweep is None:
         picked = f"beam {report.decode.beam}"
     else:
@@ -282,7 +282,7 @@ def _again(facts: _Facts) -> list[str]:
     ]
 
 
-def _evaluation(facts: _Facts, report: Report) -> str:
+def _evaluation(facts: _Facts, report: EvaluationReport) -> str:
     """The command that makes such results."""
     beams = [report.decode.beam] if report.sweep is None else sorted(report.sweep.scores[TUNED_ON])
     usual = facts.recipe.decode.model_dump(mode="json")
@@ -297,7 +297,7 @@ def _evaluation(facts: _Facts, report: Report) -> str:
     return " ".join(["anyorder evaluate", facts.name, *changed, *flags])
 
 
-def _word_flags(report: Report) -> list[str]:
+def _word_flags(report: EvaluationReport) -> list[str]:
     """How text is read before it is compared, where that does not follow from the recipe."""
     options, usual = report.options, Options.for_side(report.recipe.text.target)
     flags = ["--lowercase"] if options.lowercase and not usual.lowercase else []

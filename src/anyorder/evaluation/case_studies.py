@@ -9,8 +9,9 @@ from itertools import combinations
 
 from anyorder.errors import UserError
 from anyorder.evaluation.compare import group_trainings, row_labels
-from anyorder.evaluation.evaluate import Evaluator, Listener, SplitText
+from anyorder.evaluation.decode import EvaluationListener
 from anyorder.evaluation.results import RunResults
+from anyorder.evaluation.split import EvaluationSplit, read_split
 from anyorder.inference.generator import Generator
 from anyorder.inference.hypothesis import Hypothesis
 
@@ -35,7 +36,7 @@ class WrittenAgain:
 
 def most_different(results: Sequence[RunResults], *, count: int) -> list[int]:
     """The lines whose outputs have least in common, from the first; of equals the earlier ones."""
-    first_trainings = [group[0].outputs for group in group_trainings(results)]
+    first_trainings = [group[0].hypotheses for group in group_trainings(results)]
     outputs = [[text.split() for text in texts] for texts in zip(*first_trainings, strict=True)]
     distances = [_distance(of_line) for of_line in outputs]
     ranked = sorted(range(len(distances)), key=lambda row: (-distances[row], row))
@@ -46,7 +47,7 @@ def write_again(
     results: Sequence[RunResults],
     lines: Iterable[int],
     *,
-    listener: Listener,
+    listener: EvaluationListener,
     first_lines: int | None = None,
     device: str | None = None,
 ) -> WrittenAgain:
@@ -62,7 +63,7 @@ def write_again(
     sources: dict[int, str] = {}
     for label, (one, *_) in zip(row_labels(groups), groups, strict=True):
         generator = Generator.load(one.run, device=device)
-        text = _read(one, generator=generator, listener=listener, first_lines=first_lines)
+        text = _read(one, generator=generator, first_lines=first_lines)
         sources = {line: _shown(text, line) for line in wanted}
         rows.append(WrittenRow(label, _written(one, text, wanted, generator=generator, listener=listener)))
     return WrittenAgain(sources=sources, rows=rows)
@@ -77,17 +78,15 @@ def _distance(texts: Sequence[Sequence[str]]) -> float:
     )
 
 
-def _read(one: RunResults, *, generator: Generator, listener: Listener, first_lines: int | None) -> SplitText:
+def _read(one: RunResults, *, generator: Generator, first_lines: int | None) -> EvaluationSplit:
     report = one.report
-    evaluator = Evaluator(
-        run=one.run,
-        generator=generator,
-        recipe=report.recipe,
-        model=report.model,
-        listener=listener,
+    text = read_split(
+        report.recipe,
+        report.split,
+        tokenizer=generator.tokenizer,
+        feature_width=generator.trained.model.shape.features,
         first_lines=first_lines,
     )
-    text = evaluator.read(report.split)
     if len(text.sources) != report.lines:
         raise UserError(
             f"{one.run}: was evaluated on {report.lines} lines of {report.split}, but its data has "
@@ -96,13 +95,18 @@ def _read(one: RunResults, *, generator: Generator, listener: Listener, first_li
     return text
 
 
-def _shown(text: SplitText, line: int) -> str:
+def _shown(text: EvaluationSplit, line: int) -> str:
     source = text.sources[line - 1]
     return source if isinstance(source, str) else ""
 
 
 def _written(
-    one: RunResults, text: SplitText, lines: Lines, *, generator: Generator, listener: Listener
+    one: RunResults,
+    text: EvaluationSplit,
+    lines: Lines,
+    *,
+    generator: Generator,
+    listener: EvaluationListener,
 ) -> dict[int, Hypothesis]:
     what = f"writing again with {one.run}"
     outputs: dict[int, Hypothesis] = {}

@@ -1,6 +1,6 @@
-"""Runs side by side: their scores on the same lines, and whether the differences are chance.
+"""Compare runs: their scores on the same lines, and whether the differences are significant.
 
-Runs that differ in nothing but their seed are trainings of one system, and one row.
+Runs that differ only in their seed are trainings of one system and make up one row of the table.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from statistics import fmean, stdev
 from anyorder.config.data import Splits
 from anyorder.config.recipe import Recipe
 from anyorder.errors import UserError
-from anyorder.evaluation.results import TUNED_ON, Report, RunResults
-from anyorder.evaluation.significance import SEED, Comparison, compare_means, trainings_p
+from anyorder.evaluation.results import TUNED_ON, EvaluationReport, RunResults
+from anyorder.evaluation.significance import SEED, PairedTests, paired_tests_of_means, permutation_p_value
 from anyorder.metrics import Result, evaluate
 
-DECIMALS = 2  # of the scores that are told; what is equal so far is as good
+DECIMALS = 2  # decimals of a score in a table; scores that round to the same value are equally good
 BASELINE_ORDER = "l2r"
 OTHER_KINDS = {"transformer": "Transformer", "insertion": "Insertion Transformer"}  # by model.kind
-USUALLY_TESTED = ("bleu", "exact")
+TESTED_BY_DEFAULT = ("bleu", "exact")
 
 
-# Keys of a recipe in which trainings of one system may differ: they change where and how long a run is
-# watched, not what is learned.
-_OF_A_TRAINING = frozenset(
+# Keys of a recipe in which trainings of one system may differ: they do not change what is learned.
+_KEYS_OF_A_TRAINING = frozenset(
     {"run", "data.root", "data.cache", "data.test", "decode", "train.seed", "train.device"}
     | {"train.log_every", "train.keep", "data.name", "data.licence"}
 )
@@ -35,53 +34,53 @@ _OF_A_TRAINING = frozenset(
 
 @dataclass(frozen=True)
 class MeanScore:
-    """A score over the trainings of a system."""
+    """The mean score of the trainings of a system."""
 
     mean: float
-    deviation: float | None  # between trainings; None: there is only one
-    best: bool  # of all rows
+    deviation: float | None  # standard deviation between trainings; None for a single training
+    best: bool  # whether no other row is better
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A system against the baseline by one metric."""
+    """The significance tests of a system against the baseline by one metric."""
 
-    lines: Comparison  # whether it would be there on other lines
-    trainings_p: float | None  # whether it would be there after other trainings; None: too few of them
+    over_lines: PairedTests  # would the difference persist on other lines?
+    seeds_p: float | None  # p-value of the permutation test over trainings; None if there are too few
 
 
 @dataclass(frozen=True)
-class Row:
-    """One system: a run, or several that differ in nothing but their seed."""
+class SystemRow:
+    """One system: a run, or several runs that differ only in their seed."""
 
     label: str
     order: str
     runs: list[str]
     seeds: list[int]
-    beams: list[int]  # that each run was decoded with
-    scores: dict[str, MeanScore]  # by metric
-    unseen: dict[str, float]  # mean scores without the lines that stand in train; none: see `seen`
-    differences: dict[str, Difference]  # by metric; none for the baseline
+    beams: list[int]  # beam size of each run
+    scores: dict[str, MeanScore]  # by key of METRICS
+    unseen_scores: dict[str, float]  # mean scores without `seen_lines`; empty if there are none
+    differences: dict[str, Difference]  # by key of METRICS; empty for the baseline
 
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Runs that were evaluated alike."""
+    """The scores of runs that were evaluated on the same lines."""
 
     split: Splits
     lines: int
-    seen: int  # of the lines, those that stand in train; 0 also where it isn't known of all runs, or all do
-    metrics: dict[str, str]  # as people know them, lower ones with an arrow, by the names of METRICS
+    seen_lines: int  # number of lines that also occur in train; 0 if unknown for a run, or if all do
+    metrics: dict[str, str]  # key of METRICS → display name, with an arrow if lower is better
     signatures: dict[str, str]
-    baseline: str | None  # label of its row
-    rows: list[Row]
+    baseline: str | None  # label of the baseline's row
+    rows: list[SystemRow]
 
 
 @dataclass(frozen=True)
-class Significance:
-    """Which differences are tested, and how."""
+class SignificanceSettings:
+    """Which differences are tested, and with how many samples."""
 
-    metrics: Sequence[str] | None = None  # None: those of USUALLY_TESTED that are compared
+    metrics: Sequence[str] | None = None  # None: the compared ones among TESTED_BY_DEFAULT
     samples: int = 1000
     seed: int = SEED
 
@@ -91,51 +90,55 @@ def compare_runs(
     *,
     metrics: Sequence[str] | None = None,
     baseline: Path | None = None,
-    significance: Significance | None = None,
+    significance: SignificanceSettings | None = None,
 ) -> RunComparison:
-    """All runs on the same lines, the rows in the order in which their first runs are given.
+    """Compare the scores of runs on the same lines, with a row for each system in the given order.
 
-    metrics: None for all that every run was scored by. baseline: a run of the row to test against; None for
-    the first row that writes left to right, and without one there are no tests.
+    metrics: None for all metrics that every run was scored by.
+    baseline: a run of the row to test against; None for the first row that writes left to right. Nothing is
+    tested if there is no such row.
     """
     check_comparable(results)
     names = _common_metrics(results, wanted=metrics)
     _check_signatures(results, names)
     groups = group_trainings(results)
-    against = _baseline(groups, given=baseline)
+    baseline_row = _baseline_row(groups, given=baseline)
     differences = _differences(
-        groups, against=against, names=names, significance=significance or Significance()
+        groups,
+        baseline_row=baseline_row,
+        names=names,
+        significance=significance or SignificanceSettings(),
     )
     best = {name: _best(groups, name) for name in names}
-    seen = _seen(results)
+    seen_lines = _seen_lines(results)
     labels = row_labels(groups)
     rows = [
-        Row(
+        SystemRow(
             label=label,
             order=group[0].report.recipe.order_label,
             runs=[str(one.run) for one in group],
             seeds=[one.report.recipe.train.seed for one in group],
             beams=[one.report.decode.beam for one in group],
             scores={name: _mean_score(group, name, best=best[name]) for name in names},
-            unseen=_unseen(group, names) if seen else {},
-            differences=found,
+            unseen_scores=_unseen_scores(group, names) if seen_lines else {},
+            differences=tested,
         )
-        for label, group, found in zip(labels, groups, differences, strict=True)
+        for label, group, tested in zip(labels, groups, differences, strict=True)
     ]
     report = results[0].report
     return RunComparison(
         split=report.split,
         lines=report.lines,
-        seen=seen,
+        seen_lines=seen_lines,
         metrics={name: report.scores[name].label for name in names},
         signatures={name: report.scores[name].signature for name in names},
-        baseline=None if against is None else labels[against],
+        baseline=None if baseline_row is None else labels[baseline_row],
         rows=rows,
     )
 
 
 def check_comparable(results: Sequence[RunResults]) -> None:
-    """Refuse runs whose scores are of different things."""
+    """Refuse runs that are given twice or were evaluated on different references."""
     repeated = [run for run, times in Counter(one.run.resolve() for one in results).items() if times > 1]
     if repeated:
         raise UserError(f"{repeated[0]}: given twice; each run is compared once")
@@ -160,39 +163,39 @@ def _check_signatures(results: Sequence[RunResults], names: Sequence[str]) -> No
 
 
 def group_trainings(results: Sequence[RunResults]) -> list[list[RunResults]]:
-    """Runs of one system together. Of two runs with the same seed, the second is another system's."""
+    """Group the runs by system; a second run with the same seed belongs to another system."""
     groups: dict[tuple[str, int], list[RunResults]] = {}
     seen: Counter[tuple[str, int]] = Counter()
     for one in results:
-        system, seed = _system(one.report), one.report.recipe.train.seed
+        system, seed = _system_key(one.report), one.report.recipe.train.seed
         groups.setdefault((system, seen[system, seed]), []).append(one)
         seen[system, seed] += 1
     return list(groups.values())
 
 
-def _system(report: Report) -> str:
-    """The same for runs trained and decoded alike, whatever their seeds and the beams that a sweep picked."""
+def _system_key(report: EvaluationReport) -> str:
+    """Return a text that is equal for runs of one system, whatever their seed and their picked beam."""
     recipe = report.recipe.model_dump(mode="json")
     decode = report.decode.model_dump(mode="json")
     if report.sweep is not None:
         decode["beam"] = sorted(report.sweep.scores[TUNED_ON])
-    return json.dumps([sorted(_flat(recipe)), decode])
+    return json.dumps([sorted(_flattened(recipe)), decode])
 
 
-def _flat(values: Mapping[str, object], *, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted keys of a system with their values as JSON."""
+def _flattened(values: Mapping[str, object], *, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the dotted keys that define a system, with their values as JSON."""
     for key, value in values.items():
         name = prefix + key
-        if name in _OF_A_TRAINING:
+        if name in _KEYS_OF_A_TRAINING:
             continue
         if isinstance(value, dict):
-            yield from _flat(value, prefix=f"{name}.")
+            yield from _flattened(value, prefix=f"{name}.")
         else:
             yield name, json.dumps(value)
 
 
 def row_labels(groups: Sequence[Sequence[RunResults]]) -> list[str]:
-    """The order or another kind of model, and where several rows have the same their first run's name too."""
+    """Label each system by its order or kind of model, and if that is ambiguous by its first run as well."""
     kinds = [_kind(group[0].report.recipe) for group in groups]
     times = Counter(kinds)
     names = _distinct_names([group[0].run.resolve() for group in groups])
@@ -200,7 +203,7 @@ def row_labels(groups: Sequence[Sequence[RunResults]]) -> list[str]:
 
 
 def _distinct_names(folders: Sequence[Path]) -> list[str]:
-    """As much of the ends of their paths as tells folders apart."""
+    """Shorten the paths of folders to the last parts that distinguish them."""
     for parts in range(1, max(len(folder.parts) for folder in folders)):
         names = ["/".join(folder.parts[-parts:]) for folder in folders]
         if len(set(names)) == len(names):
@@ -214,13 +217,11 @@ def _kind(recipe: Recipe) -> str:
 
 
 def _common_metrics(results: Sequence[RunResults], *, wanted: Sequence[str] | None) -> list[str]:
-    everywhere = [
-        name for name in results[0].report.scores if all(name in one.report.scores for one in results)
-    ]
+    common = [name for name in results[0].report.scores if all(name in one.report.scores for one in results)]
     if wanted is None:
-        if not everywhere:
+        if not common:
             raise UserError(f"{results[0].run} and the others: have no metric in common")
-        return everywhere
+        return common
     for name in wanted:
         for one in results:
             if name not in one.report.scores:
@@ -231,8 +232,8 @@ def _common_metrics(results: Sequence[RunResults], *, wanted: Sequence[str] | No
     return list(wanted)
 
 
-def _baseline(groups: Sequence[Sequence[RunResults]], *, given: Path | None) -> int | None:
-    """Which group the others are tested against."""
+def _baseline_row(groups: Sequence[Sequence[RunResults]], *, given: Path | None) -> int | None:
+    """Return the index of the group that the others are tested against."""
     for number, group in enumerate(groups):
         if given is None and group[0].report.recipe.order_label == BASELINE_ORDER:
             return number
@@ -246,67 +247,71 @@ def _baseline(groups: Sequence[Sequence[RunResults]], *, given: Path | None) -> 
 def _differences(
     groups: Sequence[Sequence[RunResults]],
     *,
-    against: int | None,
+    baseline_row: int | None,
     names: Sequence[str],
-    significance: Significance,
+    significance: SignificanceSettings,
 ) -> list[dict[str, Difference]]:
-    """Of each group, by metric."""
+    """Test each group against the baseline, by metric; the baseline itself has no tests."""
     differences: list[dict[str, Difference]] = [{} for _ in groups]
-    tested = _tested(significance.metrics, names=names)
-    if against is None or len(groups) == 1 or not tested:
+    tested = _tested_metrics(significance.metrics, names=names)
+    if baseline_row is None or len(groups) == 1 or not tested:
         return differences
-    scored = [[_scored(one, tested) for one in group] for group in groups]
+    scored = [[_scored_again(one, tested) for one in group] for group in groups]
     for number, group in enumerate(scored):
-        if number == against:
+        if number == baseline_row:
             continue
         for name in tested:
-            systems, baselines = ([one[name] for one in side] for side in (group, scored[against]))
+            systems, baselines = ([one[name] for one in side] for side in (group, scored[baseline_row]))
             differences[number][name] = Difference(
-                lines=compare_means(systems, baselines, samples=significance.samples, seed=significance.seed),
-                trainings_p=trainings_p([one.score for one in systems], [one.score for one in baselines]),
+                over_lines=paired_tests_of_means(
+                    systems, baselines, samples=significance.samples, seed=significance.seed
+                ),
+                seeds_p=permutation_p_value([one.score for one in systems], [one.score for one in baselines]),
             )
     return differences
 
 
-def _tested(wanted: Sequence[str] | None, *, names: Sequence[str]) -> Sequence[str]:
+def _tested_metrics(wanted: Sequence[str] | None, *, names: Sequence[str]) -> Sequence[str]:
     if wanted is None:
-        return [name for name in USUALLY_TESTED if name in names]
+        return [name for name in TESTED_BY_DEFAULT if name in names]
     for name in wanted:
         if name not in names:
-            raise UserError(f"--tested {name}: is none of the metrics that are compared: {', '.join(names)}")
+            raise UserError(f"--tested {name}: is none of the compared metrics: {', '.join(names)}")
     return wanted
 
 
-def _scored(results: RunResults, names: Sequence[str]) -> dict[str, Result]:
-    """Scored again, because a report has no figures of single lines."""
-    return evaluate(results.outputs, results.references, metrics=names, options=results.report.options)
+def _scored_again(results: RunResults, names: Sequence[str]) -> dict[str, Result]:
+    """Score the text of a run once more, because its report lacks the statistics of single lines."""
+    return evaluate(results.hypotheses, results.references, metrics=names, options=results.report.options)
 
 
-def _seen(results: Sequence[RunResults]) -> int:
-    """Lines that stand in the training text of all runs alike, if some others don't."""
-    seen = {0 if one.report.unseen is None else one.report.lines - one.report.unseen.lines for one in results}
-    count = seen.pop()
-    return count if not seen and count < results[0].report.lines else 0
+def _seen_lines(results: Sequence[RunResults]) -> int:
+    """Count the lines that also occur in train; 0 if the runs disagree or if no line remains."""
+    counts = {
+        0 if one.report.unseen is None else one.report.lines - one.report.unseen.lines for one in results
+    }
+    count = counts.pop()
+    return count if not counts and count < results[0].report.lines else 0
 
 
-def _unseen(group: Sequence[RunResults], names: Sequence[str]) -> dict[str, float]:
-    """Mean scores of the lines that do not."""
+def _unseen_scores(group: Sequence[RunResults], names: Sequence[str]) -> dict[str, float]:
+    """Average the scores of the lines that do not occur in train."""
     found = [one.report.unseen.scores for one in group if one.report.unseen is not None]
     return {name: fmean(scores[name] for scores in found) for name in names}
 
 
-def _scores_of(group: Sequence[RunResults], name: str) -> list[float]:
+def _scores(group: Sequence[RunResults], name: str) -> list[float]:
     return [one.report.scores[name].score for one in group]
 
 
 def _best(groups: Sequence[Sequence[RunResults]], name: str) -> float:
-    """The best mean score, rounded as it is told."""
-    means = [round(fmean(_scores_of(group, name)), DECIMALS) for group in groups]
+    """Return the best mean score, rounded as in the tables."""
+    means = [round(fmean(_scores(group, name)), DECIMALS) for group in groups]
     return max(means) if groups[0][0].report.scores[name].higher_is_better else min(means)
 
 
 def _mean_score(group: Sequence[RunResults], name: str, *, best: float) -> MeanScore:
-    scores = _scores_of(group, name)
+    scores = _scores(group, name)
     mean = fmean(scores)
     return MeanScore(
         mean=mean,

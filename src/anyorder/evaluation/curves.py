@@ -11,7 +11,7 @@ from statistics import fmean
 from anyorder.config.data import Splits
 from anyorder.errors import UserError
 from anyorder.evaluation.compare import check_comparable, group_trainings, row_labels
-from anyorder.evaluation.results import TUNED_ON, RunResults, Sweep
+from anyorder.evaluation.results import TUNED_ON, BeamSweep, RunResults
 from anyorder.training.metrics_log import entries
 from anyorder.viz.charts import Axis, Curve, line_chart
 
@@ -55,7 +55,7 @@ def beam_curves_if_any(results: Sequence[RunResults]) -> BeamCurves | None:
     return _curves(results, sweeps)
 
 
-def _curves(results: Sequence[RunResults], sweeps: Sequence[Sweep]) -> BeamCurves:
+def _curves(results: Sequence[RunResults], sweeps: Sequence[BeamSweep]) -> BeamCurves:
     """Of all systems, whichever of them the sweeps belong to."""
     split = results[0].report.split
     if not all(split in sweep.scores for sweep in sweeps):
@@ -71,7 +71,7 @@ def _curves(results: Sequence[RunResults], sweeps: Sequence[Sweep]) -> BeamCurve
     )
 
 
-def _sweep(results: RunResults) -> Sweep:
+def _sweep(results: RunResults) -> BeamSweep:
     if results.report.sweep is None:
         raise UserError(
             f"{results.run}: was evaluated with one beam only; "
@@ -80,7 +80,7 @@ def _sweep(results: RunResults) -> Sweep:
     return results.report.sweep
 
 
-def _curve(label: str, sweeps: Sequence[Sweep], *, split: Splits) -> BeamCurve:
+def _curve(label: str, sweeps: Sequence[BeamSweep], *, split: Splits) -> BeamCurve:
     # Trainings of one system were swept over the same beams, or none was: group_trainings sees to that.
     if not sweeps:
         return BeamCurve(label=label, scores={}, picked=None)

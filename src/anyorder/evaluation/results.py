@@ -1,21 +1,22 @@
-"""What a run has written and how good it is, as files in the run's folder.
+"""The results of an evaluation, stored as files in the run's folder.
 
-    RUN/results/test.json test.txt test.ref1.txt     scores with all that led to them, outputs, references
-    RUN/results/decoded/test-beam-5.json             outputs that need not be decoded again
+    RUN/results/test.json test.txt test.ref1.txt     the report, the hypotheses and the references
+    RUN/results/decoded/test-beam-5.json             hypotheses that need not be decoded again (see decode.py)
 
-Each file is written whole or not at all. The scores come last and name the content of the files beside them,
-so that what a stopped evaluation leaves is never taken for a result.
+Each file is written completely or not at all. The report is written last and holds digests of the other
+files, so that the remains of an interrupted evaluation are never mistaken for a result.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
-from pydantic import ValidationError
+from pydantic import model_validator
 
 from anyorder.config.data import SPLITS, Splits
 from anyorder.config.decode import Decode
@@ -29,150 +30,142 @@ from anyorder.pretrained import refuse_results
 from anyorder.system.files import make_folder, read_versioned, write_file
 from anyorder.version import __version__
 
-FORMAT = 1  # of all files here
-TUNED_ON: Splits = "dev"  # what beams are picked on
+FORMAT = 1  # version of all files described here
+TUNED_ON: Splits = "dev"  # the split that beams are picked on
 
 
-class MetricScore(Section):
-    """One figure, and what another needs to know to get the same."""
+class StoredRecord(Section):
+    """A JSON object on disk; files with earlier names of its keys are still read."""
 
-    metric: str  # as people know it
+    earlier_names: ClassVar[Mapping[str, str]] = {}  # earlier name → name
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_earlier_names(cls, values: Any) -> Any:  # noqa: ANN401 (anything may be in a file)
+        if not isinstance(values, dict):
+            return values
+        return {cls.earlier_names.get(name, name): value for name, value in values.items()}
+
+
+class ReportedScore(Section):
+    """The score by one metric, with the signature that makes it reproducible."""
+
+    metric: str  # display name, e.g. BLEU
     score: float
     higher_is_better: bool
     signature: str
 
     @property
     def label(self) -> str:
-        """The metric, with an arrow where less is better."""
+        """Display name of the metric, with an arrow if lower is better."""
         return self.metric if self.higher_is_better else f"{self.metric} ↓"
 
 
-class Sweep(Section):
-    """How the beam was picked."""
+class BeamSweep(Section):
+    """The scores of several beam sizes, and the size that was picked on dev."""
 
-    by: str  # one of METRICS
-    metric: str  # as people know it
+    by: str  # key of METRICS
+    metric: str  # display name, e.g. BLEU
     signature: str
-    beam: int  # the best on dev, the smallest of equals
-    scores: dict[Splits, dict[int, float]]  # by split and beam
+    beam: int  # the best on dev; the smallest of equally good ones
+    scores: dict[Splits, dict[int, float]]  # split → beam → score
 
 
-class Unseen(Section):
-    """The lines whose pair, source and target, does not stand in the training text."""
+class UnseenScores(Section):
+    """Scores of the lines whose pair of source and target does not occur in the training data."""
 
     lines: int
-    scores: dict[str, float]  # of these lines alone, by the names of METRICS; none: there is no such line
+    scores: dict[str, float]  # key of METRICS → score; empty if there is no such line
 
 
-class Report(Section):
-    """What is known of one evaluation of a run on a split."""
+class EvaluationReport(StoredRecord):
+    """The outcome of evaluating a run on a split, with everything needed to reproduce it."""
+
+    earlier_names: ClassVar[Mapping[str, str]] = {"writable": "reachable", "outputs": "hypotheses"}
 
     format: int = FORMAT
-    anyorder: str = __version__  # the version that wrote it
-    versions: dict[str, str]  # of what decoding and scoring rest on
+    anyorder: str = __version__  # version of the package that wrote the report
+    versions: dict[str, str]  # versions of the packages that decoding and scoring depend on
     finished_at: str  # ISO 8601, UTC
     decoding_seconds: float
     split: Splits
-    lines: int  # scored
-    unfinished: int  # outputs cut off at the longest length allowed
-    unknown: int  # outputs with a word that the vocabulary doesn't have
-    scores: dict[str, MetricScore]  # by the names of METRICS
-    # Per cent of the lines with a target that the model has words for, from its vocabulary or to be copied:
-    # exact match can't be more. None: the references are a person's own.
-    writable: float | None = None
-    unseen: Unseen | None = None  # None: images, the training text itself, or it isn't there any more
+    lines: int  # number of scored lines
+    unfinished: int  # number of hypotheses that were cut off at the maximum length
+    unknown: int  # number of hypotheses that contain <unk>
+    scores: dict[str, ReportedScore]  # by key of METRICS
+    # Percentage of the lines with a reference that the model can produce, from its vocabulary or by copying:
+    # an upper bound on exact match. None if the user supplied the references.
+    reachable: float | None = None
+    unseen: UnseenScores | None = None  # None for images, for train, and if the training data is missing
     options: Options
     decode: Decode
-    sweep: Sweep | None
+    sweep: BeamSweep | None
     model: str  # digest of the weights
-    outputs: str  # digest, and so are these
-    references: list[str]
+    hypotheses: str  # digest of the text
+    references: list[str]  # digests of the text
     recipe: Recipe
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader of the scores should know, a line each."""
+        """Caveats that belong beside the scores, one line each."""
         remarks = []
         if self.unseen is not None and self.unseen.lines < self.lines:
             seen = self.lines - self.unseen.lines
             scores = [f"{self.scores[name].label} {score:.2f}" for name, score in self.unseen.scores.items()]
-            left = ", ".join(scores) or "none is left"
-            remarks.append(f"without the {seen} lines that stand in train: {left}")
-        if self.writable is not None and self.writable < 100:
-            remarks.append(f"exact match at most, by the words that the model can write: {self.writable:.2f}")
+            remaining = ", ".join(scores) or "no line remains"
+            remarks.append(f"without the {seen} lines that also occur in train: {remaining}")
+        if self.reachable is not None and self.reachable < 100:
+            remarks.append(f"upper bound on exact match, given the model's vocabulary: {self.reachable:.2f}")
         return remarks
-
-
-class Work(Section):
-    """All that outputs depend on."""
-
-    anyorder: str = __version__
-    model: str  # digest of the weights
-    sources: str  # changes with the lines and with how they are split
-    lines: int  # the first so many
-    decode: Decode
-    others: tuple[str, ...] = ()  # digests of the weights of decode.partners and decode.reverse
-
-
-class Decoded(Section):
-    """What a model has written for the sources of a split, a line each."""
-
-    format: int = FORMAT
-    work: Work
-    seconds: float
-    texts: list[str]
-    unfinished: int
 
 
 @dataclass(frozen=True)
 class RunResults:
-    """A report with the text that it is about."""
+    """A report together with the text that was scored."""
 
     run: Path
-    report: Report
-    outputs: list[str]
+    report: EvaluationReport
+    hypotheses: list[str]
     references: list[list[str]]
 
 
 def results_folder(run: Path) -> Path:
-    """Where a run's results lie."""
+    """Return the folder that holds the results of a run."""
     return run / "results"
 
 
 def results_name(split: Splits, *, first_lines: int | None) -> str:
-    """What results are called: those of a split's beginning are never taken for those of all of it."""
+    """Return the file name, without suffix, of the results on a split or on its first lines."""
     return split if first_lines is None else f"{split}-first-{first_lines}"
 
 
 def digest(lines: Sequence[str]) -> str:
-    """A name for some lines of text."""
+    """Return the SHA-256 digest of lines of text."""
     return hashlib.sha256(_as_text(lines)).hexdigest()
 
 
-# --- reports ---
-
-
 def save_results(results: RunResults, *, name: str) -> Path:
-    """Write a report and its text, in place of an earlier one; returns the path of the report."""
+    """Write a report with its text, replacing any earlier one, and return the path of the report."""
     folder = results_folder(results.run)
     make_folder(folder)
-    write_file(folder / f"{name}.txt", _as_text(results.outputs))
+    write_file(folder / f"{name}.txt", _as_text(results.hypotheses))
     for number, lines in enumerate(results.references, start=1):
         write_file(_reference_file(folder, name, number), _as_text(lines))
-    beyond = len(results.references) + 1
-    while (old := _reference_file(folder, name, beyond)).exists():  # of an evaluation by more references
+    # An earlier evaluation may have had more references.
+    surplus = len(results.references) + 1
+    while (old := _reference_file(folder, name, surplus)).exists():
         old.unlink()
-        beyond += 1
+        surplus += 1
     path = folder / f"{name}.json"
-    write_file(path, _as_json(results.report))
+    write_file(path, as_json(results.report))
     return path
 
 
 def load_results(run: Path, split: Splits, *, first_lines: int | None = None) -> RunResults:
-    """Read a report and its text; where there is none, say which command makes it."""
+    """Read a report with its text; if it is missing or outdated, name the command that creates it."""
     name, folder = results_name(split, first_lines=first_lines), results_folder(run)
     limit = "" if first_lines is None else f" --lines {first_lines}"
-    remedy = f"`anyorder evaluate {run} --split {split}{limit}` makes them"
+    remedy = f"`anyorder evaluate {run} --split {split}{limit}` creates them"
     refuse_results(run)
     if not run.is_dir():
         raise UserError(f"{run}: no such folder; give the folder of a run")
@@ -182,16 +175,22 @@ def load_results(run: Path, split: Splits, *, first_lines: int | None = None) ->
     report = read_report(path)
     weights = File(run / MODEL_FILE)
     if weights.path.exists() and content_digest(weights) != report.model:
-        raise UserError(f"{run}: its model has changed since the results of {name} were made; {remedy}")
-    texts = {folder / f"{name}.txt": report.outputs}
+        raise UserError(f"{run}: its model has changed since it was evaluated on {name}; {remedy}")
+    digests = {folder / f"{name}.txt": report.hypotheses}
     for number, wanted in enumerate(report.references, start=1):
-        texts[_reference_file(folder, name, number)] = wanted
-    outputs, *references = (_read_text(file, wanted, remedy=remedy) for file, wanted in texts.items())
-    return RunResults(run=run, report=report, outputs=outputs, references=references)
+        digests[_reference_file(folder, name, number)] = wanted
+    hypotheses, *references = (_read_text(file, wanted, remedy=remedy) for file, wanted in digests.items())
+    return RunResults(run=run, report=report, hypotheses=hypotheses, references=references)
+
+
+def read_report(path: Path) -> EvaluationReport:
+    """Read a report without the text that was scored."""
+    values = read_versioned(path, newest=FORMAT, what="the results of an evaluation")
+    return checked(EvaluationReport, values, origin=str(path))
 
 
 def evaluated_splits(run: Path) -> list[Splits]:
-    """Those that a run has results of, all lines of them."""
+    """Return the splits that a run was completely evaluated on."""
     return [
         split
         for split in SPLITS
@@ -199,49 +198,21 @@ def evaluated_splits(run: Path) -> list[Splits]:
     ]
 
 
+def as_json(record: Section) -> bytes:
+    """Return the content of the JSON file that stores a record."""
+    return (json.dumps(record.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n").encode()
+
+
 def _reference_file(folder: Path, name: str, number: int) -> Path:
     return folder / f"{name}.ref{number}.txt"
-
-
-def read_report(path: Path) -> Report:
-    """One evaluation, without the text that was scored."""
-    values = read_versioned(path, newest=FORMAT, what="the results of an evaluation")
-    return checked(Report, values, origin=str(path))
 
 
 def _read_text(path: Path, wanted: str, *, remedy: str) -> list[str]:
     content = path.read_bytes() if path.exists() else b""
     if hashlib.sha256(content).hexdigest() != wanted:
-        raise UserError(f"{path}: isn't the text that was scored, so there are no results; {remedy}")
+        raise UserError(f"{path}: is not the text that was scored, so the results are invalid; {remedy}")
     return content.decode("utf-8").split("\n")[:-1]
-
-
-# --- decoded text ---
-
-
-def decoded_file(run: Path, *, name: str, beam: int) -> Path:
-    """Where the outputs with a beam are kept."""
-    return results_folder(run) / "decoded" / f"{name}-beam-{beam}.json"
-
-
-def save_decoded(path: Path, decoded: Decoded) -> None:
-    """Keep outputs, in place of others of that name."""
-    make_folder(path.parent)
-    write_file(path, _as_json(decoded))
-
-
-def load_decoded(path: Path, work: Work) -> Decoded | None:
-    """Outputs kept of exactly this work, if there are any."""
-    try:
-        kept = Decoded.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        return None
-    return kept if (kept.format, kept.work) == (FORMAT, work) else None
 
 
 def _as_text(lines: Sequence[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
-
-
-def _as_json(section: Section) -> bytes:
-    return (json.dumps(section.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n").encode()

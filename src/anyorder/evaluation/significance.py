@@ -1,13 +1,13 @@
-"""Whether one system is better than another, or the difference is chance.
+"""Significance tests: is one system better than another, or is the difference due to chance?
 
-Two tests on the same lines: paired bootstrap (Koehn, 2004) and approximate randomisation (Riezler and
-Maxwell, 2005). Both draw as sacreBLEU draws, so that with its seed BLEU, chrF and TER get the p-values and
-intervals that it prints. Other metrics are tested in the same way, but for them a difference that chance
-makes as well counts for chance. sacreBLEU counts only larger ones, by which two systems that differ on a
-single line would differ significantly in exact match.
+Two tests use the lines of the test set: paired bootstrap resampling (Koehn, 2004) and approximate
+randomisation (Riezler and Maxwell, 2005). Both draw the same random numbers as sacreBLEU. With its seed,
+BLEU, chrF and TER therefore get the p-values and intervals that sacreBLEU prints. Other metrics are tested in
+the same way with one exception: a random difference that equals the observed one counts towards the p-value.
+sacreBLEU counts only larger ones, which would make exact match differ significantly after a single line.
 
-Both ask whether the difference would be there on other lines. Whether it would be there after other trainings
-is another question, which only several trainings can answer: a permutation test over them.
+Both tests ask whether the difference would persist on other lines. Whether it would persist after training
+again with other seeds is a different question, which a permutation test over several trainings answers.
 """
 
 from __future__ import annotations
@@ -21,64 +21,64 @@ import numpy as np
 
 from anyorder.metrics.metric import Metric, Numbers, Result
 
-# S samples, L lines, C counts on each, R results of each group
+# S samples, L lines, C counts on each line, R results of each group
 
-SEED = 12345  # sacreBLEU's
-_ROUNDING = 1e-9  # of scores; less makes no difference
-_CUT = 40  # a fortieth of the samples is cut off at either end: 95 % are left
-_MOST_SPLITS = 200_000  # of trainings into two groups that can be gone through
+SEED = 12345  # the default of sacreBLEU
+_TOLERANCE = 1e-9  # scores that differ by less are equal
+_TAIL = 40  # 1/40 of the samples is cut off at either end, which leaves 95 %
+_MAX_PERMUTATIONS = 200_000  # ways to divide trainings into two groups that are enumerated at most
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure, and where 95 % of the samples have it."""
+    """A score with its bootstrap confidence interval of 95 %."""
 
     score: float
-    mean: float  # of the samples
+    mean: float  # mean of the bootstrap samples
     low: float
     high: float
 
     @property
     def half_width(self) -> float:
-        """What sacreBLEU prints after ±."""
+        """Half the width of the interval, which sacreBLEU prints after ±."""
         return (self.high - self.low) / 2
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One system against a baseline on the same lines."""
+class PairedTests:
+    """The outcome of both paired tests of a system against a baseline on the same lines."""
 
     system: Estimate
     baseline: Estimate
-    difference: Estimate  # system − baseline
+    difference: Estimate  # system minus baseline
     bootstrap_p: float
     randomisation_p: float
-    samples: int  # of each test
+    samples: int  # number of samples of each test
     seed: int
 
 
-def interval(result: Result, *, samples: int = 1000, seed: int = SEED) -> Estimate:
-    """Where the score would be on other lines: a bootstrap, which draws as sacreBLEU draws."""
-    sums = _bootstrap(*_side_by_side([result], [result]), samples=samples, seed=seed)
+def bootstrap_interval(result: Result, *, samples: int = 1000, seed: int = SEED) -> Estimate:
+    """Estimate the confidence interval of a score by bootstrap resampling of its lines."""
+    sums = _bootstrap(*_paired_statistics([result], [result]), samples=samples, seed=seed)
     return _estimate(result.score, _mean_scores(result.metric, sums)[0])
 
 
-def compare(system: Result, baseline: Result, *, samples: int = 1000, seed: int = SEED) -> Comparison:
-    """Test two results of the same metric on the same lines."""
-    return compare_means([system], [baseline], samples=samples, seed=seed)
+def paired_tests(system: Result, baseline: Result, *, samples: int = 1000, seed: int = SEED) -> PairedTests:
+    """Test whether two scores by the same metric on the same lines differ."""
+    return paired_tests_of_means([system], [baseline], samples=samples, seed=seed)
 
 
-def compare_means(
+def paired_tests_of_means(
     systems: Sequence[Result], baselines: Sequence[Result], *, samples: int = 1000, seed: int = SEED
-) -> Comparison:
-    """Test the mean scores of two groups of results, e.g. of trainings that differ in their seed.
+) -> PairedTests:
+    """Test whether the mean scores of two groups of results differ, e.g. of trainings with different seeds.
 
-    Lines are drawn, or change sides, with all their outputs at once: outputs for the same line are no more
-    independent of each other than two systems' are. How much trainings differ is not tested here.
+    All hypotheses for a line are drawn, or swapped, together, because they are not independent of each other.
+    The variance between trainings is not tested here; see `permutation_p_value`.
     """
     assert len({result.signature for result in (*systems, *baselines)}) == 1
     metric = systems[0].metric
-    one, other = _side_by_side(systems, baselines)
+    one, other = _paired_statistics(systems, baselines)
     score, baseline_score = (_mean_score(group) for group in (systems, baselines))
     resampled = _mean_scores(metric, _bootstrap(one, other, samples=samples, seed=seed))
     differences = resampled[0] - resampled[1]
@@ -86,7 +86,7 @@ def compare_means(
     shuffled = _mean_scores(metric, _randomise(one, other, samples=samples, seed=seed))
     same = np.array_equal(one, other)
     difference = score - baseline_score
-    return Comparison(
+    return PairedTests(
         system=_estimate(score, resampled[0]),
         baseline=_estimate(baseline_score, resampled[1]),
         difference=_estimate(difference, differences),
@@ -97,24 +97,28 @@ def compare_means(
     )
 
 
-def trainings_p(scores: Sequence[float], baseline_scores: Sequence[float]) -> float | None:
-    """How often chance makes such a difference of means when it deals the trainings to the two groups.
+def permutation_p_value(scores: Sequence[float], baseline_scores: Sequence[float]) -> float | None:
+    """Compute the exact two-sided p-value of a permutation test on the scores of two groups of trainings.
 
-    Exact, over all ways to deal them. None where a group has a single training, or there are too many ways.
+    It is the share of all divisions into two groups of these sizes whose means differ at least as much.
+    None if a group has a single training, or if there are too many divisions.
     """
-    everyone = np.array([*scores, *baseline_scores])
+    pooled = np.array([*scores, *baseline_scores])
     size = len(scores)
-    if min(size, len(baseline_scores)) < 2 or math.comb(len(everyone), size) > _MOST_SPLITS:
+    if min(size, len(baseline_scores)) < 2 or math.comb(len(pooled), size) > _MAX_PERMUTATIONS:
         return None
-    groups = np.array(list(combinations(range(len(everyone)), size)))
-    sums = everyone[groups].sum(axis=1)
-    means, other_means = sums / size, (everyone.sum() - sums) / len(baseline_scores)
-    differences = np.abs(means - other_means)  # the first way is how they really are
-    return float((differences >= differences[0] - _ROUNDING).mean())
+    groups = np.array(list(combinations(range(len(pooled)), size)))
+    sums = pooled[groups].sum(axis=1)
+    means, other_means = sums / size, (pooled.sum() - sums) / len(baseline_scores)
+    differences = np.abs(means - other_means)  # the first division is the observed one
+    return float((differences >= differences[0] - _TOLERANCE).mean())
 
 
-def _side_by_side(systems: Sequence[Result], baselines: Sequence[Result]) -> tuple[Numbers, Numbers]:
-    """Statistics of both groups, (L, R, C); a smaller group is repeated, which leaves its mean as it is."""
+def _paired_statistics(systems: Sequence[Result], baselines: Sequence[Result]) -> tuple[Numbers, Numbers]:
+    """Return the statistics of both groups, each (L, R, C).
+
+    The smaller group is repeated until the groups have equal sizes, which does not change its mean.
+    """
     results = math.lcm(len(systems), len(baselines))
     one, other = (
         np.stack([result.statistics for result in group] * (results // len(group)), axis=1)
@@ -124,7 +128,7 @@ def _side_by_side(systems: Sequence[Result], baselines: Sequence[Result]) -> tup
 
 
 def _bootstrap(one: Numbers, other: Numbers, *, samples: int, seed: int) -> Numbers:
-    """Sums of lines drawn with replacement, the same lines of both groups: (2, S, R, C)."""
+    """Sum the statistics of lines drawn with replacement, the same lines for both groups: (2, S, R, C)."""
     generator = np.random.default_rng(seed)
     both = np.stack([one, other], axis=1)  # (L, 2, R, C)
     draws = (generator.choice(len(both), size=len(both)) for _ in range(samples))
@@ -132,7 +136,7 @@ def _bootstrap(one: Numbers, other: Numbers, *, samples: int, seed: int) -> Numb
 
 
 def _randomise(one: Numbers, other: Numbers, *, samples: int, seed: int) -> Numbers:
-    """Sums of two groups that swap lines by the toss of a coin: (2, S, R, C)."""
+    """Sum the statistics of two groups that swap each line with probability 1/2: (2, S, R, C)."""
     generator = np.random.default_rng(seed)
     swaps = generator.integers(2, size=(samples, len(one)), dtype=bool)[:, :, None, None]  # (S, L, 1, 1)
     return np.stack(
@@ -148,23 +152,23 @@ def _mean_score(results: Sequence[Result]) -> float:
 
 
 def _mean_scores(metric: Metric, sums: Numbers) -> Numbers:
-    """Of both groups, (2, S, R, C) to (2, S)."""
+    """Average the scores over the results of each group, (2, S, R, C) to (2, S)."""
     counts = sums.shape[-1]
     return metric.scores(sums.reshape(-1, counts)).reshape(sums.shape[:-1]).mean(axis=2)
 
 
 def _estimate(score: float, resampled: Numbers) -> Estimate:
     ordered = np.sort(resampled)
-    cut = len(ordered) // _CUT
+    tail = len(ordered) // _TAIL
     return Estimate(
-        score=score, mean=float(resampled.mean()), low=float(ordered[cut]), high=float(ordered[-1 - cut])
+        score=score, mean=float(resampled.mean()), low=float(ordered[tail]), high=float(ordered[-1 - tail])
     )
 
 
-def _p_value(metric: Metric, difference: float, by_chance: Numbers) -> float:
-    """How often chance makes a difference like the real one, which itself counts as one more sample."""
+def _p_value(metric: Metric, difference: float, random_differences: Numbers) -> float:
+    """Compute the share of random differences as large as the observed one, which counts as one of them."""
     if metric.ties_are_chance:
-        as_large = by_chance >= abs(difference) - _ROUNDING
+        as_large = random_differences >= abs(difference) - _TOLERANCE
     else:
-        as_large = by_chance > abs(difference)
-    return float((as_large.sum() + 1) / (len(by_chance) + 1))
+        as_large = random_differences > abs(difference)
+    return float((as_large.sum() + 1) / (len(random_differences) + 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from anyorder.evaluation.compare import DECIMALS, MeanScore, Row, RunComparison
+from anyorder.evaluation.compare import DECIMALS, MeanScore, RunComparison, SystemRow
 
 _LATEX_SIGNS = {
     "\\": r"\textbackslash{}",
@@ -69,16 +69,16 @@ def explanation(compared: RunComparison, *, best: str = "bold") -> list[str]:
     lines = [f"{compared.lines} lines of {compared.split}; the best of each column is {best}"]
     if any(len(row.runs) > 1 for row in compared.rows):
         lines.append("mean ± standard deviation over the runs that differ in nothing but their seed")
-    tests = [difference.lines for row in compared.rows for difference in row.differences.values()]
+    tests = [difference.over_lines for row in compared.rows for difference in row.differences.values()]
     if tests:
         lines.append(
             "p: how often chance makes such a difference; bs: paired bootstrap, ar: approximate "
             f"randomisation, both over lines; {tests[0].samples} samples, seed {tests[0].seed}"
         )
-    if any(one.trainings_p is not None for row in compared.rows for one in row.differences.values()):
+    if any(one.seeds_p is not None for row in compared.rows for one in row.differences.values()):
         lines.append("p (seeds): all ways to deal the trainings to the two rows")
-    if compared.seen:
-        lines.append(f"without the {compared.seen} lines that stand in train: {_unseen(compared)}")
+    if compared.seen_lines:
+        lines.append(f"without the {compared.seen_lines} lines that also occur in train: {_unseen(compared)}")
     lines += [f"{row.label}: {_origin(row)}" for row in compared.rows]
     lines += [
         f"{label.removesuffix(' ↓')}: {compared.signatures[name]}" for name, label in compared.metrics.items()
@@ -87,8 +87,10 @@ def explanation(compared: RunComparison, *, best: str = "bold") -> list[str]:
 
 
 def _unseen(compared: RunComparison) -> str:
-    def scores(row: Row) -> str:
-        return ", ".join(f"{compared.metrics[name]} {mean:.{DECIMALS}f}" for name, mean in row.unseen.items())
+    def scores(row: SystemRow) -> str:
+        return ", ".join(
+            f"{compared.metrics[name]} {mean:.{DECIMALS}f}" for name, mean in row.unseen_scores.items()
+        )
 
     return "; ".join(f"{row.label}: {scores(row)}" for row in compared.rows)
 
@@ -98,16 +100,16 @@ def _score(score: MeanScore) -> Cell:
     return Cell(f"{score.mean:.{DECIMALS}f}{deviation}", bold=score.best)
 
 
-def _differences(row: Row, compared: RunComparison) -> list[list[Cell]]:
+def _differences(row: SystemRow, compared: RunComparison) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
     for name, tested in row.differences.items():
-        difference = tested.lines.difference
-        trainings = _NOTHING if tested.trainings_p is None else f"{tested.trainings_p:.4f}"
+        difference = tested.over_lines.difference
+        trainings = _NOTHING if tested.seeds_p is None else f"{tested.seeds_p:.4f}"
         figures = [
             _signed(difference.score),
             f"{_signed(difference.low)} to {_signed(difference.high)}",
-            f"{tested.lines.bootstrap_p:.4f}",
-            f"{tested.lines.randomisation_p:.4f}",
+            f"{tested.over_lines.bootstrap_p:.4f}",
+            f"{tested.over_lines.randomisation_p:.4f}",
             trainings,
         ]
         label = row.label if not rows else ""
@@ -119,7 +121,7 @@ def _signed(value: float) -> str:
     return f"{value:+.{DECIMALS}f}".replace("-", "−")
 
 
-def _origin(row: Row) -> str:
+def _origin(row: SystemRow) -> str:
     beams = [f"beam {beam}" for beam in row.beams]
     return ", ".join(f"{run} ({beam})" for run, beam in zip(row.runs, beams, strict=True))
 
