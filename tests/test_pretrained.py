@@ -9,8 +9,8 @@ from corpora import assert_one_line_refusal, call_here, learned
 
 from anyorder import pretrained
 from anyorder.errors import UserError
-from anyorder.inference.export import export
 from anyorder.inference.generator import Generator
+from anyorder.inference.model_folder import export
 
 Capture = pytest.CaptureFixture[str]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from anyorder import config
 from anyorder.config.model import Shape
-from anyorder.decoding.beam import Hypothesis
+from anyorder.decoding.beam import TokenHypothesis
 from anyorder.errors import UserError
 from anyorder.inference.canvas_text import CanvasText, CompiledCanvas
 from anyorder.inference.completion import filled
@@ -235,7 +235,9 @@ def test_an_empty_blank_does_not_glue_what_stands_beside_it(template: str, wante
     compiled = CompiledCanvas(CanvasText(template=template), generator().tokenizer)
     tokens = tuple(token for token, _ in compiled.canvas.template)
     zeros, positions = (0.0,) * len(tokens), tuple(range(1, len(tokens) + 1))
-    hypothesis = Hypothesis(tokens, positions, zeros, zeros, True, 0.0, 0.0, len(tokens), given=len(tokens))
+    hypothesis = TokenHypothesis(
+        tokens, positions, zeros, zeros, True, 0.0, 0.0, len(tokens), given=len(tokens)
+    )
     assert filled(compiled, hypothesis).text == wanted
 
 
@@ -262,7 +264,7 @@ def test_seams_follow_the_targets_rules() -> None:
         len(given_tokens) + 2,
     ]
     zeros = (0.0,) * len(tokens)
-    hypothesis = Hypothesis(
+    hypothesis = TokenHypothesis(
         tuple(tokens), tuple(positions), zeros, zeros, True, 0.0, 0.0, len(tokens), given=len(given_tokens)
     )
     assert filled(compiled, hypothesis).text == "Ein Hund, rennt."

@@ -12,9 +12,8 @@ from corpora import learned
 from safetensors.torch import load_file, save_file
 
 from anyorder.errors import UserError
-from anyorder.inference.export import export
 from anyorder.inference.generator import Generator
-from anyorder.inference.model_folder import CONFIG_FILE, MODEL_FILE, load_trained, save_trained
+from anyorder.inference.model_folder import CONFIG_FILE, MODEL_FILE, export, load_trained, save_trained
 
 
 def test_half_the_size_and_next_to_the_same_scores(tmp_path: Path) -> None:

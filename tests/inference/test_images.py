@@ -163,6 +163,6 @@ def test_a_model_of_unknown_features_reads_no_photos(run: Path, photos: Path, tm
     assert known in text
     configuration.write_text(text.replace(known, '"extractor": null'))
     with pytest.raises(
-        UserError, match=r"this model can't read photos, .*give \.npy feature vectors of width 1280"
+        UserError, match=r"this model can't read photos: .*give \.npy feature vectors of width 1280"
     ):
         anyorder.load(other, device="cpu").generate([photos / "red.png"])

@@ -24,11 +24,10 @@ import anyorder
 from anyorder.config.decode import Decode
 from anyorder.errors import UserError
 from anyorder.evaluation.decode import decoded_file
-from anyorder.inference.export import export
 from anyorder.inference.generator import Generator
 from anyorder.inference.hypothesis import Hypothesis
-from anyorder.inference.model_folder import CONFIG_FILE
-from anyorder.inference.reranking import Place, chosen
+from anyorder.inference.model_folder import CONFIG_FILE, export
+from anyorder.inference.reranking import Candidate, rerank
 
 Capture = pytest.CaptureFixture[str]
 LINES = [*sentences(6, seed=8), "", "a word nobody knows"]
@@ -98,14 +97,14 @@ def test_of_blanks_and_others_the_others_are_chosen() -> None:
     def output(text: str, score: float) -> Hypothesis:
         return Hypothesis(text, score, score, True, (), (), (), (), 0)
 
-    def nobody(places: Sequence[Place]) -> list[float]:
+    def nobody(places: Sequence[Candidate]) -> list[float]:
         return [0.0] * len(places)
 
-    def back(places: Sequence[Place]) -> list[float]:
+    def back(places: Sequence[Candidate]) -> list[float]:
         return [{"a": -3.0, "b": -1.0}[text] for _, text in places]
 
     found = [[output("", -0.1), output("a", -0.5), output("b", -0.6)], [], [output(" ", -2.0)]]
-    best = chosen([found], [nobody], reverse=back, weight=0.5, n_best=5)
+    best = rerank([found], [nobody], reverse=back, reverse_weight=0.5, n_best=5)
     assert [[(one.text, one.score) for one in line] for line in best] == [
         [("b", -1.1), ("a", -2.0)],
         [],

@@ -300,12 +300,12 @@ def test_few_tokens_have_one_order(first: str) -> None:
 
 
 @firsts
-@pytest.mark.parametrize("largest", [1, 400, scoring.LARGEST])
+@pytest.mark.parametrize("largest", [1, 400, scoring.LARGEST_TENSOR])
 def test_company_changes_nothing(first: str, largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether memory allows for one pair at a time, for some, or for all."""
     model = tiny_model(first=first, words=WORDS)
     examples = random_examples(lengths=LENGTHS, words=WORDS, seed=10)
-    monkeypatch.setattr(scoring, "LARGEST", largest)
+    monkeypatch.setattr(scoring, "LARGEST_TENSOR", largest)
     scores = in_any_order(model, examples, beam=3, samples=20)  # more than are drawn at once
     bests = score_best(model, examples, beam=3, device=CPU)
     for number, example in enumerate(examples):

@@ -23,7 +23,7 @@ def export(
 
     Example: `anyorder export runs/l2r my-model`
     """
-    from anyorder.inference.export import export as exported
+    from anyorder.inference.model_folder import export as exported
 
     size = exported(run, folder, precision=precision)
     if as_json:

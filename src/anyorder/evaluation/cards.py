@@ -21,7 +21,14 @@ from anyorder.config.template import recipe_toml
 from anyorder.data.corpus import Statistics
 from anyorder.evaluation.results import TUNED_ON, EvaluationReport, RunResults, evaluated_splits, load_results
 from anyorder.evaluation.significance import bootstrap_interval
-from anyorder.inference.model_folder import CARD_FILE, Trained, load_trained
+from anyorder.inference.model_folder import (
+    CARD_FILE,
+    Trained,
+    card_title,
+    describe_model,
+    load_trained,
+    usage_example,
+)
 from anyorder.metrics import DEFAULT, Options, evaluate
 from anyorder.pretrained import is_shipped, located
 from anyorder.training.estimate import duration
@@ -29,12 +36,6 @@ from anyorder.training.metrics_log import LastUpdate, last_update, searches
 from anyorder.training.run_folder import sizes_of_run
 
 OF_ONE_MACHINE = ("run", "data.root", "data.cache")  # keys that nobody else can use
-KINDS = {
-    "indigo": "Transformer-InDIGO, which writes by insertion",
-    "transformer": "an ordinary Transformer, which writes from left to right",
-    "insertion": "an Insertion Transformer",
-}
-UNITS = {"bpe": "byte-pair pieces", "words": "whole words"}
 
 
 @dataclass(frozen=True)
@@ -72,17 +73,15 @@ def model_card(run: Path) -> str:
     sections = {
         "What it is for": _purpose(facts),
         "Data": _data(facts),
-        "Model": _model(facts),
+        "Model": describe_model(facts.trained),
         "Training": _training(facts),
         "Scores": _scores(facts),
         "Limits": [f"- {limit}" for limit in _limits(facts)],
-        "Use": _use(facts),
+        "Use": usage_example(facts.name, facts.trained),
         "Made again": _again(facts),
     }
     head = [
-        f"# {facts.name}",
-        "",
-        f"Trained with [anyorder](https://pypi.org/project/anyorder) {facts.trained.version}. "
+        f"{card_title(facts.name, version=facts.trained.version)} "
         "`anyorder card` made this page from the files of the run.",
     ]
     parts = [*head, *(line for title, body in sections.items() for line in ("", f"## {title}", "", *body))]
@@ -123,17 +122,6 @@ def _data(facts: _Facts) -> list[str]:
     ]
     header = "| split | pairs | left out | tokens a source | tokens a target | of them unknown |"
     return [header, "|---|---:|---:|---:|---:|---:|", *rows, "", *licence]
-
-
-def _model(facts: _Facts) -> list[str]:
-    model, text, shape = facts.recipe.model, facts.recipe.text, facts.trained.model.shape
-    parameters = sum(parameter.numel() for parameter in facts.trained.model.parameters())
-    return [
-        f"- {KINDS[model.kind]}; order: `{facts.recipe.order_label}`",
-        f"- {parameters:,} parameters: {model.encoder_layers} + {model.decoder_layers} layers that read and "
-        f"write, width {model.width}, {model.hidden} inside, {model.heads} heads",
-        f"- {shape.vocabulary:,} {UNITS[text.unit]}, of which targets use {shape.target_vocabulary:,}",
-    ]
 
 
 def _training(facts: _Facts) -> list[str]:
@@ -244,19 +232,6 @@ def _limits(facts: _Facts) -> Iterator[str]:
             yield f"{report.unknown:,} {of_all} hold a word that it does not know."
     if facts.results:
         yield "Scores are of one training: intervals tell of other lines, not of other seeds or other text."
-
-
-def _use(facts: _Facts) -> list[str]:
-    source = "an array of shape (vectors, width)" if facts.trained.model.shape.features else "a line of text"
-    return [
-        "```python",
-        "import anyorder",
-        "",
-        f'model = anyorder.load("{facts.name}")',
-        f"best = model.generate([source])[0][0]  # source: {source}",
-        "print(best.text)",
-        "```",
-    ]
 
 
 def _again(facts: _Facts) -> list[str]:

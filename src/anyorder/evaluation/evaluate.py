@@ -169,7 +169,7 @@ class Evaluator:
         widest = decode.model_copy(update={"beam": max(beams or [decode.beam])})
         if widest.nothing_to_choose is not None:
             raise UserError(widest.nothing_to_choose)
-        self.generator.meet_others(widest)
+        self.generator.load_other_models(widest)
         for beam in beams:
             misfit = self.recipe.misfit(decode.model_copy(update={"beam": beam}))
             if misfit is not None:

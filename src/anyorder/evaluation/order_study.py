@@ -24,13 +24,13 @@ from anyorder.data.readers import Fault, File, Files, Pair, count_pairs, in_chun
 from anyorder.decoding.batching import decode_all
 from anyorder.decoding.beam import TokenHypothesis
 from anyorder.errors import UserError
+from anyorder.inference.inputs import InputEncoder
 from anyorder.inference.model_folder import Trained
 from anyorder.insertion import NEG_INF
 from anyorder.models.indigo import Indigo
 from anyorder.models.loss import score_steps
 from anyorder.models.registry import ordered
 from anyorder.orders.statistics import QUARTERS, frequency_quarters
-from anyorder.text.pairs import PairEncoder
 from anyorder.text.tokenizer import Tokenizer, Tokens
 from anyorder.text.words import splitter
 from anyorder.training.checkpoint import checkpoints
@@ -219,7 +219,7 @@ def _encoded_pairs(
 ) -> Iterator[list[_EncodedPair]]:
     """Some pairs at a time; the reasons of those that can't be used are counted."""
     grid = _features(trained, files)
-    encoder = PairEncoder(trained.tokenizer, copying=trained.recipe.model.copying)
+    encoder = InputEncoder(trained, device=torch.device("cpu"))
     total = count_pairs(files)
     total = total if lines is None else min(lines, total)
     done = 0
@@ -253,16 +253,16 @@ def _features(trained: Trained, files: Files) -> Grid | None:
     return grid
 
 
-def _encoded(encoder: PairEncoder, pairs: Sequence[Pair], grid: Grid | None) -> Iterator[_EncodedPair]:
-    texts = [pair.target for pair in pairs]
-    if grid is not None:
-        for pair, target in zip(pairs, encoder.targets(texts, [None] * len(pairs)), strict=True):
-            assert pair.row is not None, "features have rows"
-            yield _EncodedPair(pair.line, grid[pair.row], target, own=())
-        return
-    sources = encoder.sources([pair.source or "" for pair in pairs])
-    for pair, source, target in zip(pairs, sources, encoder.targets(texts, sources), strict=True):
-        yield _EncodedPair(pair.line, np.array(source.ids, dtype=np.int32), target, own=source.own)
+def _encoded(encoder: InputEncoder, pairs: Sequence[Pair], grid: Grid | None) -> Iterator[_EncodedPair]:
+    sources = [(pair.source or "") if grid is None else grid[_row(pair)] for pair in pairs]
+    encoded = encoder.encode_pairs(sources, [pair.target for pair in pairs])
+    for pair, (source, target) in zip(pairs, encoded, strict=True):
+        yield _EncodedPair(pair.line, source.array, target, own=source.own_words)
+
+
+def _row(pair: Pair) -> int:
+    assert pair.row is not None, "features have rows"
+    return pair.row
 
 
 def _searched(

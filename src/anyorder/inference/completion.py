@@ -1,7 +1,7 @@
-"""Targets written around what is given of them, and their text.
+"""Completions: hypotheses that keep to what a user gives of the target, and their text.
 
-What a person gave comes back as it was, to the last byte; only the seams beside what was written follow the
-target's rules of spacing."""
+Given text comes back byte for byte; only where it meets a written word do the target's spacing rules apply.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from anyorder import config
 from anyorder.decoding.batching import CanvasBatch, decode_all
 from anyorder.decoding.beam import TokenHypothesis
 from anyorder.decoding.canvas import Canvas
+from anyorder.decoding.constraint_state import NOBODYS
 from anyorder.errors import UserError
-from anyorder.inference.canvas_text import CompiledCanvas, Given
-from anyorder.inference.hypothesis import Fill
+from anyorder.inference.canvas_text import CanvasText, CompiledCanvas, Given
+from anyorder.inference.generation import decode_readable, with_text
+from anyorder.inference.hypothesis import Completion, Fill
+from anyorder.inference.inputs import EncodedSource
 from anyorder.inference.model_folder import Trained
 from anyorder.text.words import located
 
@@ -27,26 +28,72 @@ NOTHING_GIVEN = Canvas()
 
 
 def check_completes(trained: Trained, settings: config.Decode) -> None:
-    """Refuse models and searches that can't keep to a canvas."""
+    """Refuse models and settings that can't keep to a canvas."""
     kind = trained.recipe.model.kind
     if kind != "indigo":
-        raise UserError(
-            f'complete: model.kind = "{kind}" can\'t write around what is given; must be "indigo"'
-        )
+        raise UserError(f'complete: model.kind = "{kind}" can\'t write around given text; must be "indigo"')
     if settings.merge_partial:
         raise UserError("decode.merge_partial = true: must be false where something is given of the target")
 
 
-def complete_all(
+def compile_canvases(
     trained: Trained,
-    sources: Sequence[NDArray[np.generic]],
+    sources: Sequence[EncodedSource],
+    texts: Sequence[CanvasText],
+    *,
+    names: Sequence[str],
+) -> list[CompiledCanvas]:
+    """Canvases in the model's tokens; names: what error messages call each of them."""
+    for text, source, name in zip(texts, sources, names, strict=True):
+        if source.is_blank and not trained.recipe.sourceless and text != CanvasText():
+            raise UserError(f"{name}: source: missing or blank; this model needs one")
+    return [
+        CompiledCanvas(text, trained.tokenizer, source=source.tokens, where=name)
+        for text, source, name in zip(texts, sources, names, strict=True)
+    ]
+
+
+def complete_batch(
+    trained: Trained,
+    sources: Sequence[EncodedSource],
+    canvases: Sequence[CompiledCanvas],
+    *,
+    settings: config.Decode,
+    device: torch.device,
+    first_line: int,
+) -> list[list[Completion]]:
+    """The best completions of each canvas, best first.
+
+    first_line: how many sources came before these; what is sampled for a source depends on its line.
+    """
+
+    def decode(lines: list[int]) -> list[list[TokenHypothesis]]:
+        return _decode_around(
+            trained,
+            [sources[line] for line in lines],
+            [canvases[line] for line in lines],
+            settings=settings,
+            device=device,
+            lines=[first_line + line for line in lines],
+        )
+
+    found = decode_readable(sources, decode, sourceless=trained.recipe.sourceless)
+    return [
+        [_completion(trained, hypothesis, canvas, source) for hypothesis in hypotheses]
+        for source, canvas, hypotheses in zip(sources, canvases, found, strict=True)
+    ]
+
+
+def _decode_around(
+    trained: Trained,
+    sources: Sequence[EncodedSource],
     canvases: Sequence[CompiledCanvas],
     *,
     settings: config.Decode,
     device: torch.device,
     lines: Sequence[int],
 ) -> list[list[TokenHypothesis]]:
-    """The best ways to write around each canvas, best first; lines: the number of each, from 0."""
+    """Decode each source around its canvas; lines: the number of each source, from 0."""
     for canvas in canvases:
         least = canvas.canvas.least_tokens
         if least > settings.max_length:
@@ -54,57 +101,71 @@ def complete_all(
                 f"what is given takes {least} tokens or more, but decode.max_length = {settings.max_length}"
             )
     found: list[list[TokenHypothesis]] = [[] for _ in sources]
-    # Where nothing is given it is decoded as ever: its answers are the same to the last bit.
-    free = [line for line, canvas in enumerate(canvases) if canvas.canvas == NOTHING_GIVEN]
-    bound = [line for line, canvas in enumerate(canvases) if canvas.canvas != NOTHING_GIVEN]
+    # Where nothing is given, plain decoding gives the very same answer as `generate`, bit for bit.
+    free = [index for index, canvas in enumerate(canvases) if canvas.canvas == NOTHING_GIVEN]
+    bound = [index for index, canvas in enumerate(canvases) if canvas.canvas != NOTHING_GIVEN]
     ends_word = torch.from_numpy(trained.tokenizer.ends_word)
-    around = CanvasBatch(canvases=[canvases[line].canvas for line in bound], ends_word=ends_word)
-    for chosen, given in ((free, None), (bound, around)):
+    around = CanvasBatch(canvases=[canvases[index].canvas for index in bound], ends_word=ends_word)
+    for indices, given in ((free, None), (bound, around)):
         answers = decode_all(
             trained.model,
-            [sources[line] for line in chosen],
+            [sources[index].array for index in indices],
             settings=settings,
             device=device,
-            lines=[lines[line] for line in chosen],
+            lines=[lines[index] for index in indices],
             around=given,
         )
-        for line, answer in zip(chosen, answers, strict=True):
-            found[line] = answer
+        for index, answer in zip(indices, answers, strict=True):
+            found[index] = answer
     for canvas, hypotheses in zip(canvases, found, strict=True):
         if not hypotheses:
             raise canvas.refusal("no sentence can be written that keeps to it: too much is forbidden")
     return found
 
 
+def _completion(
+    trained: Trained, hypothesis: TokenHypothesis, canvas: CompiledCanvas, source: EncodedSource
+) -> Completion:
+    given = sum(owner != NOBODYS for owner in hypothesis.owners)
+    whole = filled(canvas, hypothesis)
+    shown = with_text(
+        hypothesis,
+        trained.tokenizer,
+        own_words=source.own_words,
+        text=whole.text if given else None,
+    )
+    return Completion(**vars(shown), fills=whole.fills, given=given)
+
+
 @dataclass(frozen=True)
 class Filled:
-    """A whole target."""
+    """The text of a target, given and written parts together."""
 
     text: str
-    fills: tuple[Fill, ...]
+    fills: tuple[Fill, ...]  # the written parts, in reading order
 
 
 def filled(canvas: CompiledCanvas, hypothesis: TokenHypothesis) -> Filled:
-    """The text of a hypothesis, with what was given as it was."""
+    """The text of a hypothesis, in which given text is as the user wrote it."""
     return _Assembly(canvas, hypothesis).filled()
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """A given part, or one word that was written."""
+    """A given part, or one word that the model wrote."""
 
     text: str
     words: tuple[str, ...]
     part: Given | None
-    number: int | None  # of a part of the frame
+    number: int | None  # of a given part in the frame
 
 
 class _Assembly:
-    """One hypothesis on its way to text."""
+    """Joins the given parts and the written words of one hypothesis into text."""
 
     def __init__(self, compiled: CompiledCanvas, hypothesis: TokenHypothesis) -> None:
         self.compiled = compiled
-        owners: dict[int, tuple[Given, int | None]] = {}  # by position, of the first token of each given part
+        owners: dict[int, tuple[Given, int | None]] = {}  # given parts by the position of their first token
         given: set[int] = set()
         for part, number, steps in compiled.parts_written(hypothesis):
             positions = [hypothesis.positions[step] for step in steps]
@@ -117,7 +178,7 @@ class _Assembly:
             )
         }
         self.units: list[_Unit] = []
-        self.runs: list[tuple[int, int, float]] = []  # first and last unit + 1 of what was written, and log p
+        self.runs: list[tuple[int, int, float]] = []  # runs of written words: first unit, last + 1, and log p
         run: list[int] = []
         sentence = hypothesis.sentence
         for position in range(1, len(sentence) + 2):
@@ -177,11 +238,11 @@ class _Assembly:
         """What the target's rules put between each unit and the next."""
         words = [word for unit in self.units for word in unit.words]
         joined = self.compiled.join(words)
-        places = located(words, joined)
+        spans = located(words, joined)
         ends = list(accumulate(len(unit.words) for unit in self.units))[:-1]
-        if places is None:  # the rules change some characters as they join
+        if spans is None:  # the rules change some characters as they join
             return [" "] * len(ends)
-        return [joined[places[end - 1][1] : places[end][0]] for end in ends]
+        return [joined[spans[end - 1][1] : spans[end][0]] for end in ends]
 
     def _blank_at(self, unit: int) -> int | None:
         numbers = [one.number for one in self.units[:unit] if one.number is not None]

@@ -1,15 +1,16 @@
 """The folder of a trained model: `config.json`, `model.safetensors`, `tokenizer.json`, `README.md`.
 
-Files are written whole under another name and then renamed, so a crash or a full disk leaves what was
-there before. Nothing is ever pickled."""
+Each file is written under another name and then renamed, so that a crash or a full disk leaves the old file
+as it was. Nothing is ever pickled.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -30,58 +31,44 @@ from anyorder.text.tokenizer import Tokenizer
 from anyorder.version import __version__
 
 Precision = Literal["fp32", "fp16", "int8"]
-SCALES = ":scales"  # after a matrix's name; names of parameters have no colon
-
-
-def packed(weights: Mapping[str, Tensor], precision: Precision) -> dict[str, Tensor]:
-    """As they are to be kept on disk."""
-    if precision == "fp32":
-        return dict(weights)
-    small: dict[str, Tensor] = {}
-    for name, weight in weights.items():
-        if precision == "int8" and weight.dim() > 1:
-            scales = row_scales(weight)
-            small[name] = (weight / scales).round().clamp(-LARGEST, LARGEST).to(torch.int8)
-            small[name + SCALES] = scales
-        else:
-            small[name] = weight.half()
-    return small
-
-
-def unpacked(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What was packed, in whichever precision; half precision is widened when a model takes it."""
-    return {
-        name: tensor * tensors[name + SCALES] if name + SCALES in tensors else tensor
-        for name, tensor in tensors.items()
-        if not name.endswith(SCALES)
-    }
-
-
-FORMAT = 1  # of config.json and progress.json
-CONFIG_FILE, MODEL_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
 Weights = dict[str, Tensor]
+Key = TypeVar("Key")
+FORMAT = 1  # version of config.json and progress.json
+CONFIG_FILE, MODEL_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
+SCALES = ":scales"  # suffix of the name of a matrix's scales; names of parameters have no colon
+KINDS = {
+    "indigo": "Transformer-InDIGO, which writes by insertion",
+    "transformer": "an ordinary Transformer, which writes from left to right",
+    "insertion": "an Insertion Transformer",
+}
+UNITS = {"bpe": "byte-pair pieces", "words": "whole words"}
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A model with all that it takes to use it."""
+    """A trained model with its tokenizer and its recipe: all that its folder holds."""
 
     model: Model
     tokenizer: Tokenizer
     recipe: Recipe
-    common_words: frozenset[str]  # of the training targets: what the orders cf and rf go by
-    scores: dict[str, Any]  # on dev, when it was saved
-    version: str = __version__  # of the package that saved it
+    common_words: frozenset[str]  # frequent words of the training targets, for the orders cf and rf
+    scores: dict[str, Any]  # scores on dev when the model was saved
+    version: str = __version__  # version of the package that saved the model
+
+    @property
+    def parameters(self) -> int:
+        """How many parameters the model has."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
 
 
-# --- the model to use ---
+# --- save and load ---
 
 
 class _Configuration(Section):
     """What `config.json` holds."""
 
     format: int
-    anyorder: str  # the version that wrote it
+    anyorder: str  # version of the package that wrote it
     shape: Shape
     scores: dict[str, Any]
     common_words: list[str]
@@ -89,7 +76,7 @@ class _Configuration(Section):
 
 
 def save_trained(folder: Path, trained: Trained, *, weights: Mapping[str, Tensor] | None = None) -> None:
-    """Write a model's folder; weights: others than the model holds now."""
+    """Write the folder of a model; weights: save these in place of the model's own."""
     configuration = _Configuration(
         format=FORMAT,
         anyorder=__version__,
@@ -99,23 +86,23 @@ def save_trained(folder: Path, trained: Trained, *, weights: Mapping[str, Tensor
         recipe=trained.recipe,
     )
     make_folder(folder)
-    # The configuration comes last: without it a folder is no model, so a first save that is stopped leaves
-    # none, and scores are never told of weights that are not there yet.
+    # The configuration comes last: a folder without it is no model. So a first save that is stopped leaves
+    # no half-written model, and the scores never belong to weights that are not there yet.
     write_file(folder / MODEL_FILE, tensors_to_bytes(dict(weights or weights_of(trained.model))))
     write_file(folder / TOKENIZER_FILE, trained.tokenizer.to_json().encode())
-    write_file(folder / CARD_FILE, _card(folder.name, trained).encode())
+    write_file(folder / CARD_FILE, _short_card(folder.name, trained).encode())
     content = json.dumps(configuration.model_dump(mode="json"), indent=2, ensure_ascii=False)
     write_file(folder / CONFIG_FILE, content.encode())
 
 
 def load_trained(folder: Path, *, device: torch.device) -> Trained:
-    """Read a model's folder, or one of the package's by its name, ready to write."""
+    """Load a model from its folder, or a shipped model by its name, ready for inference."""
     folder = located(folder)
     configuration = _load_configuration(folder)
     recipe, shape = configuration.recipe, configuration.shape
     tokenizer = Tokenizer.load(folder, recipe.text, shape.target_vocabulary)
     model = build_model(recipe, shape)
-    load_weights(model, unpacked(read_tensors(folder / MODEL_FILE)), origin=folder / MODEL_FILE)
+    load_weights(model, dequantise(read_tensors(folder / MODEL_FILE)), origin=folder / MODEL_FILE)
     return Trained(
         model=model.to(device).eval(),
         tokenizer=tokenizer,
@@ -140,25 +127,55 @@ def _load_configuration(folder: Path) -> _Configuration:
     return checked(_Configuration, values, origin=str(path))
 
 
-def _card(name: str, trained: Trained) -> str:
-    recipe, files = trained.recipe, trained.recipe.data.train
-    parameters = sum(parameter.numel() for parameter in trained.model.parameters())
-    return f"""# {name}
+# --- the card ---
 
-A model that writes by insertion, trained with [anyorder](https://pypi.org/project/anyorder) {__version__}.
 
-- kind: `{recipe.model.kind}`
-- order: `{recipe.order_label}`
-- data: `{files.target or files.captions or files.jsonl}` under `{recipe.data.root}`
-- size: {parameters / 1e6:.1f} M parameters, width {recipe.model.width}, {recipe.model.encoder_layers} + \
-{recipe.model.decoder_layers} layers
+def card_title(name: str, *, version: str) -> str:
+    """The first lines of a model card; version: of the package that saved the model."""
+    return f"# {name}\n\nTrained with [anyorder](https://pypi.org/project/anyorder) {version}."
 
-{_score_table(trained.scores)}
-```python
-import anyorder
-model = anyorder.load("{name}")
-```
-"""
+
+def describe_model(trained: Trained) -> list[str]:
+    """Kind, order, size and vocabulary of a model, as lines of a Markdown list."""
+    model, shape = trained.recipe.model, trained.model.shape
+    return [
+        f"- {KINDS[model.kind]}; order: `{trained.recipe.order_label}`",
+        f"- {trained.parameters:,} parameters: {model.encoder_layers} + {model.decoder_layers} layers that "
+        f"read and write, width {model.width}, {model.hidden} inside, {model.heads} heads",
+        f"- {shape.vocabulary:,} {UNITS[trained.recipe.text.unit]}, of which targets use "
+        f"{shape.target_vocabulary:,}",
+    ]
+
+
+def usage_example(name: str, trained: Trained) -> list[str]:
+    """Lines of Markdown that show how to load the model and use it."""
+    source = "an array of shape (vectors, width)" if trained.model.shape.features else "a line of text"
+    return [
+        "```python",
+        "import anyorder",
+        "",
+        f'model = anyorder.load("{name}")',
+        f"best = model.generate(source)[0]  # source: {source}",
+        "print(best.text)",
+        "```",
+    ]
+
+
+def _short_card(name: str, trained: Trained) -> str:
+    """The card that each save writes; `anyorder card` makes a longer one from the files of the run."""
+    files = trained.recipe.data.train
+    return "\n".join(
+        [
+            card_title(name, version=__version__),
+            "",
+            *describe_model(trained),
+            f"- data: `{files.target or files.captions or files.jsonl}` under `{trained.recipe.data.root}`",
+            "",
+            _score_table(trained.scores),
+            *usage_example(name, trained),
+            "",
+        ]
+    )
 
 
 def _score_table(scores: Mapping[str, Any]) -> str:
@@ -169,16 +186,90 @@ def _score_table(scores: Mapping[str, Any]) -> str:
     return f"| dev | |\n|---|---|\n{rows}"
 
 
+# --- export ---
+
+
+def export(run: Path, folder: Path, *, precision: Precision) -> int:
+    """Copy the model of a run to a new folder, to give away; returns the size of that folder in bytes.
+
+    The copy does not tell the paths of this machine. precision: of the stored weights; fp16 takes half the
+    space of fp32, int8 a quarter. All are read as single precision again.
+    """
+    if (folder / CONFIG_FILE).exists():
+        raise UserError(f"{folder}: is a model already; give another folder")
+    trained = load_trained(run, device=torch.device("cpu"))
+    weights = quantise(weights_of(trained.model), precision)
+    too_large = next((name for name, weight in weights.items() if not torch.isfinite(weight).all()), None)
+    if precision != "fp32" and too_large is not None:
+        name = too_large.removesuffix(SCALES)
+        raise UserError(f"--precision {precision}: {name} has weights too large for it; use fp32")
+    save_trained(folder, replace(trained, recipe=_without_paths(trained.recipe, folder)), weights=weights)
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def _without_paths(recipe: Recipe, folder: Path) -> Recipe:
+    """A recipe without the paths of this machine; files keep their names, for another `data.root`."""
+    splits = {
+        name: files if files is None else files.model_copy(update=_file_names(dict(files)))
+        for name, files in (
+            ("train", recipe.data.train),
+            ("dev", recipe.data.dev),
+            ("test", recipe.data.test),
+        )
+    }
+    order_files = {**recipe.order.files, **_file_names(recipe.order.files)}
+    return recipe.model_copy(
+        update={
+            "run": Path(folder.name),
+            "data": recipe.data.model_copy(update={"root": Path(), "cache": None, **splits}),
+            "order": recipe.order.model_copy(update={"files": order_files}),
+            "train": recipe.train.model_copy(update={"init": None}),
+            "decode": recipe.decode.model_copy(update={"partners": (), "reverse": None}),
+        }
+    )
+
+
+def _file_names(paths: Mapping[Key, object]) -> dict[Key, Path]:
+    """Absolute paths, reduced to the names of their files."""
+    return {
+        key: Path(path.name) for key, path in paths.items() if isinstance(path, Path) and path.is_absolute()
+    }
+
+
 # --- tensors ---
 
 
+def quantise(weights: Mapping[str, Tensor], precision: Precision) -> dict[str, Tensor]:
+    """Weights as they are stored: int8 matrices have a scale a row, other tensors half precision."""
+    if precision == "fp32":
+        return dict(weights)
+    small: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        if precision == "int8" and weight.dim() > 1:
+            scales = row_scales(weight)
+            small[name] = (weight / scales).round().clamp(-LARGEST, LARGEST).to(torch.int8)
+            small[name + SCALES] = scales
+        else:
+            small[name] = weight.half()
+    return small
+
+
+def dequantise(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Undo `quantise`, for any precision; loading into a model widens half precision."""
+    return {
+        name: tensor * tensors[name + SCALES] if name + SCALES in tensors else tensor
+        for name, tensor in tensors.items()
+        if not name.endswith(SCALES)
+    }
+
+
 def weights_of(model: nn.Module) -> Weights:
-    """Each parameter once, on the CPU: shared ones have one name."""
+    """All parameters of a model by name, on the CPU; a shared one has only its first name."""
     return {name: parameter.detach().cpu().contiguous() for name, parameter in model.named_parameters()}
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, origin: Path) -> None:
-    """Put weights into a model that must have exactly these."""
+    """Copy weights into a model; names and shapes must be exactly the model's."""
     parameters = dict(model.named_parameters())
     for name, parameter in parameters.items():
         if name not in weights:
@@ -195,7 +286,7 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, origin: Pat
 
 
 def read_tensors(path: Path) -> Weights:
-    """Of a .safetensors file."""
+    """Read the tensors of a .safetensors file."""
     try:
         return tensors_from_bytes(path.read_bytes())
     except FileNotFoundError:

@@ -1,8 +1,7 @@
 """log p of known targets: in one order each, given or found, or in any order.
 
-A model writes along a path: the word and the gap of each step. Each order of a target's tokens is one path to
-it, and its gaps alone tell which: no two orders are the same path, even where words repeat. So p of a target,
-in whatever order it may be written, is the sum over its T! orders.
+Each order of a target's T tokens is one sequence of (word, gap) steps that writes it, and no two orders share
+a sequence, even where words repeat. So p of a target in any order is the sum over its T! orders.
 """
 
 from __future__ import annotations
@@ -16,69 +15,122 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anyorder import config
 from anyorder.adaptive.beam import Orders
 from anyorder.adaptive.guided import merge_orders, search_thoroughly
 from anyorder.adaptive.sampling import draw_orders
 from anyorder.data.batches import Batch, Example, collate
+from anyorder.errors import UserError
+from anyorder.inference.inputs import InputEncoder, Source
+from anyorder.inference.model_folder import Trained
+from anyorder.inference.target_orders import TargetOrder, examples_in_order, examples_in_own_order
 from anyorder.insertion import NEG_INF
 from anyorder.models.encoder_decoder import Memory
 from anyorder.models.indigo import Indigo
 from anyorder.models.loss import score_steps
+from anyorder.models.registry import ordered
+from anyorder.models.transformer import LeftToRight
 
-# S pairs scored together, B orders of each added up, K drawn, T tokens of the longest target
+# S pairs scored together, B orders of each added up, K orders sampled, T tokens of the longest target
 
-AT_ONCE = 64  # pairs, most
-DRAWN_AT_ONCE = 8  # orders of a target: the fastest; more mostly look at each other's tokens
-LARGEST = 2**25  # numbers in one tensor; a few tensors of this size live at once
+BATCH_PAIRS = 64  # most pairs to score together
+BATCH_SAMPLES = 8  # orders of a target sampled together; more are slower on a CPU
+LARGEST_TENSOR = 2**25  # most numbers in one tensor; a few tensors of this size live at once
 
 
 @dataclass(frozen=True)
 class TargetScore:
     """log p of a target in one order."""
 
-    score: float
-    word_score: float
-    gap_score: float
-    positions: tuple[int, ...]  # counted from 1
+    score: float  # word_score + gap_score
+    word_score: float  # log p of the words and of the end
+    gap_score: float  # log p of the gaps
+    positions: tuple[int, ...]  # the order: which position each step fills, counted from 1
 
 
 @dataclass(frozen=True)
 class MarginalScore:
-    """log p of a target in any order: a lower bound by the sum of some, or an estimate of the others too."""
+    """log p of a target in any order: a lower bound from some orders, or an estimate from samples too."""
 
     score: float
-    standard_error: float | None  # of an estimate, as far as what was drawn can tell; None: a lower bound
-    orders: int  # added up
-    complete: bool  # these are all that there are, so the score is exact
+    standard_error: float | None  # of an estimate, from its samples; None: the score is a lower bound
+    orders: int  # how many orders were added up
+    complete: bool  # whether these are all orders, so that the score is exact
     best: TargetScore  # in the likeliest of them
 
 
 AnyScore = TypeVar("AnyScore", TargetScore, MarginalScore)
 
 
+def score_targets(
+    trained: Trained,
+    encoder: InputEncoder,
+    sources: Sequence[Source],
+    targets: Sequence[str],
+    *,
+    order: TargetOrder,
+    beam: int,
+    samples: int | None,
+    seed: int,
+    device: torch.device,
+) -> list[TargetScore] | list[MarginalScore]:
+    """Score each target given its source; `Generator.score` documents the arguments."""
+    name = order.name if isinstance(order, config.Order) else order
+    _check_search(beam=beam, samples=samples, marginal=name == "marginal")
+    model = ordered(trained.model, purpose="score")
+    if isinstance(model, LeftToRight) and name not in ("own", "l2r"):
+        raise UserError(
+            f"order = {name!r}: must be 'l2r' for an ordinary transformer, which knows no other order"
+        )
+    pairs = encoder.encode_pairs(sources, targets)
+    if name == "own":
+        return score_given(model, examples_in_own_order(trained, pairs, seed=seed), device=device)
+    if name == "sao":
+        examples = examples_in_order(trained, pairs, order="l2r", seed=seed)
+        return score_best(model, examples, beam=beam, device=device)
+    if name == "marginal":
+        examples = examples_in_own_order(trained, pairs, seed=seed)
+        return score_in_any_order(model, examples, beam=beam, samples=samples or 0, seed=seed, device=device)
+    examples = examples_in_order(trained, pairs, order=order, seed=seed)
+    return score_given(model, examples, device=device)
+
+
+def _check_search(*, beam: int, samples: int | None, marginal: bool) -> None:
+    if not 1 <= beam <= config.WIDEST_BEAM:
+        raise UserError(f"beam = {beam}: must be from 1 to {config.WIDEST_BEAM}")
+    if samples is None:
+        return
+    if not marginal:
+        raise UserError(f"samples = {samples}: is only for order = 'marginal'")
+    if samples < 2:
+        raise UserError(f"samples = {samples}: must be 2 or more, for a standard error")
+
+
 @torch.inference_mode()
 def score_given(model: Indigo, examples: Sequence[Example], *, device: torch.device) -> list[TargetScore]:
-    """Each target in its own order."""
+    """Score each target in the order of its example."""
 
-    def scored(batch: Batch, _: list[int]) -> list[TargetScore]:
+    def score_batch(batch: Batch, _: list[int]) -> list[TargetScore]:
         return _scores(model, _encoded(model, batch), batch)
 
     words = model.shape.target_vocabulary
-    return _by_parts(examples, scored, numbers=lambda length: (length + 1) * words, device=device)
+    return _in_batches(examples, score_batch, numbers=lambda length: (length + 1) * words, device=device)
 
 
 @torch.inference_mode()
 def score_best(
     model: Indigo, examples: Sequence[Example], *, beam: int, device: torch.device
 ) -> list[TargetScore]:
-    """Each target in the likeliest order that a search finds, whatever its own is."""
+    """Score each target in the likeliest order that a search of width `beam` finds."""
 
-    def scored(batch: Batch, _: list[int]) -> list[TargetScore]:
+    def score_batch(batch: Batch, _: list[int]) -> list[TargetScore]:
         memory = _encoded(model, batch)
         found = search_thoroughly(model, memory, batch, width=beam)
         return _scores(model, memory, _in_order(batch, found.positions[:, 0]))
 
-    return _by_parts(examples, scored, numbers=lambda length: _numbers(model, length, beam), device=device)
+    return _in_batches(
+        examples, score_batch, numbers=lambda length: _numbers(model, length, beam), device=device
+    )
 
 
 @torch.inference_mode()
@@ -91,22 +143,22 @@ def score_in_any_order(
     seed: int = 1,
     device: torch.device,
 ) -> list[MarginalScore]:
-    """Each target's own order and those that a search finds, added up; the others estimated by samples.
+    """Add up each target's own order and those that a search finds; estimate the others from samples.
 
-    A drawn order counts p/q, and nothing if it was added up already. The mean of this and the sum is p of the
-    target on average. Its logarithm, the score, is too low on average, by about half its squared standard
-    error; and by far more, unknown to that error, if the search and the draws both miss the likely orders.
-    What is drawn depends on the seed and on a pair's number among the examples, not on the others.
+    A sampled order counts p/q, and nothing if it was added up already. On average this and the sum make up p
+    of the target. The score is its logarithm, which is too low on average by about half the squared standard
+    error. It is far lower if the search and the samples both miss the likely orders; the standard error does
+    not show that. What is sampled for a pair depends on the seed and the pair's number, not on other pairs.
     """
 
-    def scored(batch: Batch, pairs: list[int]) -> list[MarginalScore]:
+    def score_batch(batch: Batch, pairs: list[int]) -> list[MarginalScore]:
         memory = _encoded(model, batch)
-        added = _added_up(model, memory, batch, beam=beam)
+        added = _orders_to_add(model, memory, batch, beam=beam)
         totals = added.log_probs.cpu().double().logsumexp(dim=1)  # (S,)
         errors: list[float | None] = [None] * len(pairs)
         if samples:
             chance = _chance(seed, pairs, samples=samples, steps=batch.order.shape[1]).to(device)
-            rest = _drawn_weights(model, memory, batch, added, chance=chance)
+            rest = _sample_weights(model, memory, batch, added, chance=chance)
             totals, deviations = _log_mean(torch.logaddexp(totals[:, None], rest))
             errors = deviations.tolist()
         likeliest = added.positions[torch.arange(len(pairs), device=device), added.log_probs.argmax(dim=1)]
@@ -124,9 +176,9 @@ def score_in_any_order(
             for total, error, orders, best in rows
         ]
 
-    hypotheses = max(beam, min(samples, DRAWN_AT_ONCE))
-    return _by_parts(
-        examples, scored, numbers=lambda length: _numbers(model, length, hypotheses), device=device
+    hypotheses = max(beam, min(samples, BATCH_SAMPLES))
+    return _in_batches(
+        examples, score_batch, numbers=lambda length: _numbers(model, length, hypotheses), device=device
     )
 
 
@@ -135,7 +187,7 @@ def _encoded(model: Indigo, batch: Batch) -> Memory:
 
 
 def _in_order(batch: Batch, positions: Tensor) -> Batch:
-    """The same targets in other orders. positions: (S, T)."""
+    """The same batch with other orders. positions: (S, T)."""
     return batch.reordered(positions[:, None], torch.ones_like(batch.weights[:, None]))
 
 
@@ -156,35 +208,35 @@ def _scores(model: Indigo, memory: Memory, batch: Batch) -> list[TargetScore]:
 # --- many orders ---
 
 
-def _added_up(model: Indigo, memory: Memory, batch: Batch, *, beam: int) -> Orders:
-    """What a search finds, and each target's own order where it is not among that: different orders all."""
+def _orders_to_add(model: Indigo, memory: Memory, batch: Batch, *, beam: int) -> Orders:
+    """The orders that a search finds and each target's own order, each order once."""
     found = search_thoroughly(model, memory, batch, width=beam)
     scores = score_steps(model, memory, batch)
     own = scores.word.sum(dim=1) + scores.gap.sum(dim=1)
     return merge_orders(found, Orders(batch.order[:, None], own[:, None]), width=beam + 1)
 
 
-def _drawn_weights(model: Indigo, memory: Memory, batch: Batch, added: Orders, *, chance: Tensor) -> Tensor:
-    """log p/q of orders drawn, NEG_INF for those that were added up already.
+def _sample_weights(model: Indigo, memory: Memory, batch: Batch, added: Orders, *, chance: Tensor) -> Tensor:
+    """log p/q of sampled orders; NEG_INF for orders that were added up already.
 
     chance: (S, K, T), uniform in [0, 1); returns (S, K).
     """
     weights = []
-    for part in chance.split(DRAWN_AT_ONCE, dim=1):
-        drawn = draw_orders(model, memory, batch.targets, batch.lengths, chance=part)
-        weight = drawn.log_probs.cpu().double() - drawn.log_proposals.cpu().double()
-        weights.append(weight.masked_fill(_among(drawn.positions, added).cpu(), NEG_INF))
+    for part in chance.split(BATCH_SAMPLES, dim=1):
+        sampled = draw_orders(model, memory, batch.targets, batch.lengths, chance=part)
+        weight = sampled.log_probs.cpu().double() - sampled.log_proposals.cpu().double()
+        weights.append(weight.masked_fill(_among(sampled.positions, added).cpu(), NEG_INF))
     return torch.cat(weights, dim=1)
 
 
 def _among(positions: Tensor, orders: Orders) -> Tensor:
-    """Whether these orders are some of those. positions: (S, K, T); returns (S, K)."""
+    """Whether each of the positions is one of the orders. positions: (S, K, T); returns (S, K)."""
     same = (positions[:, :, None] == orders.positions[:, None]).all(dim=3)  # (S, K, B)
     return (same & (orders.log_probs > NEG_INF)[:, None]).any(dim=2)
 
 
 def _log_mean(log_values: Tensor) -> tuple[Tensor, Tensor]:
-    """Log of the mean, and its standard error by the delta method: that of the mean, as a share of it.
+    """Log of the mean, and its standard error by the delta method.
 
     log_values: (S, K); returns two (S,).
     """
@@ -196,41 +248,41 @@ def _log_mean(log_values: Tensor) -> tuple[Tensor, Tensor]:
 
 def _chance(seed: int, pairs: Sequence[int], *, samples: int, steps: int) -> Tensor:
     """A uniform number for each pair, sample and step, (S, K, T)."""
-    # Drawn step by step, so that a longer target in the same batch changes nothing for the others.
-    drawn = [
+    # Step by step, so that a longer target in the same batch changes nothing for the others.
+    numbers = [
         np.random.default_rng([seed, pair]).random((steps, samples), dtype=np.float32).T for pair in pairs
     ]
-    return torch.from_numpy(np.stack(drawn))
+    return torch.from_numpy(np.stack(numbers))
 
 
-# --- as many at once as fit into memory ---
+# --- batches that fit into memory ---
 
 
-def _by_parts(
+def _in_batches(
     examples: Sequence[Example],
-    scored: Callable[[Batch, list[int]], list[AnyScore]],
+    score_batch: Callable[[Batch, list[int]], list[AnyScore]],
     *,
     numbers: Callable[[int], int],
     device: torch.device,
 ) -> list[AnyScore]:
-    """Score some pairs at a time, answers in the order given.
+    """Score the examples in batches; returns scores in the order of the examples.
 
-    scored: of a batch, and which of the examples it holds; numbers: what the largest tensor holds for one
-    target of a length.
+    score_batch: takes a batch and the indices of its examples; numbers: how many numbers the largest tensor
+    holds for one target of a given length.
     """
     found: dict[int, AnyScore] = {}
-    for pairs in _parts([len(example.target) for example in examples], numbers=numbers):
+    for pairs in _batches([len(example.target) for example in examples], numbers=numbers):
         batch = collate([examples[pair] for pair in pairs]).to(device)
-        found.update(zip(pairs, scored(batch, pairs), strict=True))
+        found.update(zip(pairs, score_batch(batch, pairs), strict=True))
     return [found[pair] for pair in range(len(examples))]
 
 
-def _parts(lengths: Sequence[int], *, numbers: Callable[[int], int]) -> Iterator[list[int]]:
-    """Like with like; a target that is too large by itself still gets its turn, alone."""
+def _batches(lengths: Sequence[int], *, numbers: Callable[[int], int]) -> Iterator[list[int]]:
+    """Indices of examples of similar length to score together; a target that is too large goes alone."""
     part: list[int] = []
     for pair in sorted(range(len(lengths)), key=lengths.__getitem__):
-        # Lengths rise, so the newest is the longest.
-        if part and (len(part) == AT_ONCE or (len(part) + 1) * numbers(lengths[pair]) > LARGEST):
+        # Lengths rise, so the last one is the longest.
+        if part and (len(part) == BATCH_PAIRS or (len(part) + 1) * numbers(lengths[pair]) > LARGEST_TENSOR):
             yield part
             part = []
         part.append(pair)
@@ -239,9 +291,9 @@ def _parts(lengths: Sequence[int], *, numbers: Callable[[int], int]) -> Iterator
 
 
 def _numbers(model: Indigo, length: int, hypotheses: int) -> int:
-    """What the largest tensor holds when a target of this length is written, hypotheses side by side."""
+    """How many numbers the largest tensor holds when a target is searched with so many hypotheses."""
     rows, words = hypotheses * length, model.shape.target_vocabulary
     if model.position_first:
-        return rows * words  # every word in the gap of every token
+        return rows * words  # each word in the gap of each token
     keys = 2 * hypotheses * (length + 2)
     return max(rows * keys, hypotheses * words)
