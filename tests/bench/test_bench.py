@@ -14,9 +14,10 @@ import pytest
 import torch
 from corpora import PATIENCE, QUIET, command, hear_ctrl_c
 
-from anyorder.bench.decode import BASELINE, Setting, bench_engines, bench_scaling
-from anyorder.bench.parts import bench_products, bench_starting
-from anyorder.bench.timing import Row, Work, Worker, in_turns
+from anyorder.bench.decode import BASELINE, DecodingWorkload, bench_engines, bench_scaling
+from anyorder.bench.parts import bench_cold_start, bench_products
+from anyorder.bench.sao import SaoWorkload, SingleBatchTrainer
+from anyorder.bench.timing import Measurement, TimedCall, Worker, in_turns, shares_of_time
 from anyorder.bench.train import bench_training
 from anyorder.cli.bench import bench_chart
 from anyorder.config.model import Model
@@ -26,7 +27,7 @@ from anyorder.models.indigo import Indigo
 from anyorder.system.distributed import Processes
 from anyorder.training.step import Optimiser
 
-SMALL = Setting(
+SMALL = DecodingWorkload(
     model=Model(width=16, hidden=32, heads=2, encoder_layers=1, decoder_layers=1), vocabulary=200, length=4
 )
 
@@ -69,14 +70,14 @@ def test_turns_go_round_after_warming_up() -> None:
     assert found == {"a": [3, 5], "b": [4, 6]}
 
 
-def notes_taken(file: Path) -> Callable[..., Work]:
+def notes_taken(file: Path) -> Callable[..., TimedCall]:
     """Built by a worker: notes down where it was built and which work was done."""
 
     def note(what: object) -> None:
         with file.open("a") as notes:
             notes.write(f"{what}\n")
 
-    def prepare(turn: str) -> Work:
+    def prepare(turn: str) -> TimedCall:
         time.sleep(0.5)
         return lambda: note(turn)
 
@@ -99,11 +100,11 @@ def test_a_worker_builds_once_elsewhere_and_times_nothing_but_the_work(tmp_path:
         os.kill(int(process), 0)
 
 
-def mishaps() -> Callable[..., Work]:
+def mishaps() -> Callable[..., TimedCall]:
     def fail() -> None:
         raise ValueError("two\nlines")
 
-    works: dict[str, Work] = {"fail": fail, "exit": lambda: os._exit(3)}
+    works: dict[str, TimedCall] = {"fail": fail, "exit": lambda: os._exit(3)}
     return works.__getitem__
 
 
@@ -170,29 +171,41 @@ def test_updates_are_compared_in_the_precisions_that_a_processor_has(
     assert all(row.value > 0 for row in rows if row.unit != "MB")
 
 
+def test_all_parts_of_a_search_take_time() -> None:
+    """The benchmark finds the model's methods by their names."""
+    workload = SaoWorkload(model=SMALL.model, vocabulary=SMALL.vocabulary, sentences=2, refresh=2)
+    trainer = SingleBatchTrainer(workload)
+    *parts, rest = shares_of_time(partial(trainer.search, 2), trainer.parts(), of="the search", repeats=1)
+    shares = [row.ratio for row in parts if row.ratio is not None]
+    assert all(share > 0 for share in shares)
+    assert rest.ratio == pytest.approx(1 - sum(shares))
+
+
 def test_a_cold_start_is_compared_with_an_import() -> None:
-    rows = bench_starting("django-small", "raise an exception ValueError .", repeats=1)
+    rows = bench_cold_start("django-small", "raise an exception ValueError .", repeats=1)
     assert [row.name for row in rows] == ["import torch", "generate django-small"]
     assert all(row.value > 100 for row in rows)  # milliseconds: something was started
     with pytest.raises(UserError, match=r"^nowhere: no such folder"):
-        bench_starting("nowhere", "a", repeats=1)
+        bench_cold_start("nowhere", "a", repeats=1)
     with pytest.raises(UserError, match="is blank"):
-        bench_starting("django-small", " ", repeats=1)
+        bench_cold_start("django-small", " ", repeats=1)
 
 
 def test_a_picture_has_a_curve_for_each_variant() -> None:
     rows = [
-        Row(name=f"{name} {at}", value=at, unit="ms", ratio=None, against=None, curve=name, at=at)
+        Measurement(name=f"{name} {at}", value=at, unit="ms", ratio=None, against=None, curve=name, at=at)
         for name in ("one", "other")
         for at in (1, 32)
     ]
-    drawn = bench_chart([*rows, Row("limit", 1.0, "ms", None, None)], title="T", axis="batch", upward="ms")
+    drawn = bench_chart(
+        [*rows, Measurement("limit", 1.0, "ms", None, None)], title="T", axis="batch", upward="ms"
+    )
     assert {f"line{number}" for number in (1, 2, 3) if f'class="line{number}"' in drawn} == {"line1", "line2"}
     assert "other" in drawn and "limit" not in drawn
 
 
 def test_products_are_compared_row_by_row() -> None:
     rows = bench_products(width=8, hidden=16, rows=[1, 3], repeats=2)
-    assert [row.ratio for row in rows if row.name.endswith("as torch multiplies")] == [1, 1]
-    assert sum("laid out ahead" in row.name for row in rows) == 2
+    assert [row.ratio for row in rows if row.name.endswith("plain torch")] == [1, 1]
+    assert sum(": packed" in row.name for row in rows) == 2
     assert sum("int8" in row.name for row in rows) == 2

@@ -115,5 +115,5 @@ def test_the_benchmark_puts_settings_side_by_side(capsys: pytest.CaptureFixture[
     ((rows,),) = [line.values() for line in json_lines(answer)]
     by_name = {row["name"]: row for row in rows}
     assert by_name["free"]["ratio"] == 1
-    assert {row["kept"] for name, row in by_name.items() if "free" not in name} == {100}
+    assert {row["satisfied"] for name, row in by_name.items() if "free" not in name} == {100}
     assert len(by_name) == 20

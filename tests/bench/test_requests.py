@@ -38,11 +38,11 @@ REFERENCE = st.lists(st.text(alphabet="abcä", min_size=1, max_size=4), min_size
     ],
 )
 def test_every_kind_of_constraint_is_counted(text: str, request_: dict[str, Any], kept: float) -> None:
-    assert requests.kept_share([text], [request_]) == pytest.approx(kept)
+    assert requests.percent_satisfied([text], [request_]) == pytest.approx(kept)
 
 
 def test_without_constraints_there_is_no_share() -> None:
-    assert requests.kept_share(["a", "b"], [{}, {"must": []}]) is None
+    assert requests.percent_satisfied(["a", "b"], [{}, {"must": []}]) is None
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_template_is_fitted_by_its_blanks(text: str, template: str, fitting: b
 @given(reference=REFERENCE, seed=st.integers(0, 99))
 def test_a_reference_keeps_to_all_that_is_drawn_from_it(reference: str, seed: int) -> None:
     chance = np.random.default_rng(seed)
-    words = requests.drawn_words(reference, chance, most=4)
+    words = requests.random_words(reference, chance, most=4)
     for request in (
         {"must": words},
         {"must": requests.in_order_of(reference, words), "in_order": True},
@@ -80,7 +80,7 @@ def test_a_reference_keeps_to_all_that_is_drawn_from_it(reference: str, seed: in
         {"template": requests.twice_blanked(reference, chance)},
         {"draft": requests.thinned(reference, chance)},
     ):
-        assert requests.kept_share([reference], [request]) == 100, request
+        assert requests.percent_satisfied([reference], [request]) == 100, request
 
 
 def test_identifiers_are_the_names_of_a_line() -> None:

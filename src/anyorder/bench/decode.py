@@ -1,4 +1,7 @@
-"""Decoding speed beside other engines, and how the time of a token grows with length."""
+"""Decoding speed: against other engines, by sentence length, and with and without cached steps.
+
+Every model has random weights and never ends a sentence early, so that all of them write equally many tokens.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ from torch import Tensor
 from anyorder import config
 from anyorder.bench.peers import ctranslate2_decoder, marian, marian_decoder
 from anyorder.bench.timing import (
+    Measurement,
     Prepare,
-    Row,
-    Work,
+    TimedCall,
     Worker,
     bandwidth,
     calibration,
@@ -26,44 +29,51 @@ from anyorder.bench.timing import (
     time_rows,
 )
 from anyorder.config.model import Shape
-from anyorder.decoding.loop import decode
+from anyorder.decoding.batching import decode_batch
 from anyorder.models.indigo import Indigo
+from anyorder.models.insertion_transformer import InsertionTransformer
 from anyorder.models.kernels.packed import PRECISIONS, pack
+from anyorder.models.registry import Model
 from anyorder.models.transformer import LeftToRight
 from anyorder.text.tokenizer import EOD, UNK
 
 BASELINE = "InDIGO"
+MODELS = {BASELINE: Indigo, "our left to right": LeftToRight}
 FLOAT_BYTES = 4
-REST = 0.3  # seconds; an engine's threads go on waiting busily for a while after its work
-Decoder = Callable[[Tensor, int], object]  # sources, (sentences, length), and a beam
-Build = Callable[[], Prepare]  # for turns of a batch and a beam
+REST_SECONDS = 0.3  # the threads of an engine keep spinning for a while after its turn
+NEVER_ENDS = 1e9  # as decode.eos_penalty
+Decoder = Callable[[Tensor, int], object]  # takes sources, (sentences, length), and a beam size
+Build = Callable[[], Prepare]  # turns take a batch size and a beam size
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What is decoded."""
+class DecodingWorkload:
+    """The size of the model and of the sentences that are decoded."""
 
     model: config.Model
     vocabulary: int
-    length: int  # of sources and targets
+    length: int  # number of tokens of each source and each target
+
+
+# --- against other engines ---
 
 
 def bench_engines(
-    setting: Setting,
+    workload: DecodingWorkload,
     *,
     batches: Sequence[int],
     beams: Sequence[int],
     peers: bool,
     repeats: int,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
-) -> list[Row]:
-    """Milliseconds a sentence with random weights, all targets as long as their sources.
+) -> list[Measurement]:
+    """Measure the milliseconds per sentence of each engine, at each batch size and beam size.
 
-    progress: told what is measured, and how many repetitions of how many are done.
+    progress: called with what is measured, the number of repetitions done, and their total.
     """
-    rows: list[Row] = []
+    rows: list[Measurement] = []
     with TemporaryDirectory() as folder, ExitStack() as running:
-        builds = _own_engines(setting) | (_peers(setting, Path(folder)) if peers else {})
+        builds = _own_engines(workload) | (_peers(workload, Path(folder)) if peers else {})
         workers = [running.enter_context(Worker(name, build)) for name, build in builds.items()]
         for beam in beams:
             for batch in batches:
@@ -71,86 +81,60 @@ def bench_engines(
                     {worker.name: partial(worker.seconds, batch, beam) for worker in workers},
                     repeats=repeats,
                     warmup=1,
-                    rest=REST,
+                    rest=REST_SECONDS,
                     progress=partial(progress, f"{_search(beam)}, batch {batch}"),
                 )
                 rows += [
-                    _labelled(row, batch=batch, beam=beam) for row in time_rows(seconds, against=BASELINE)
+                    _per_sentence(row, batch=batch, beam=beam) for row in time_rows(seconds, against=BASELINE)
                 ]
-    return [*rows, *_limits(setting, batches)]
+    return [*rows, *_hardware_limits(workload, batches)]
 
 
-def _own_engines(setting: Setting) -> dict[str, Build]:
-    """InDIGO and an ordinary Transformer, in both precisions."""
+def _own_engines(workload: DecodingWorkload) -> dict[str, Build]:
+    """Return InDIGO and an ordinary Transformer, each in every precision."""
     return {
-        name if precision == "fp32" else f"{name} {precision}": partial(_own_engine, kind, setting, precision)
-        for name, kind in ((BASELINE, Indigo), ("our left to right", LeftToRight))
+        name if precision == "fp32" else f"{name} {precision}": partial(
+            _own_engine, kind, workload, precision
+        )
+        for name, kind in MODELS.items()
         for precision in PRECISIONS
     }
 
 
-def _own_engine(kind: type[Indigo] | type[LeftToRight], setting: Setting, precision: str) -> Prepare:
-    model = endless(kind, setting)
+def _own_engine(
+    kind: type[Indigo] | type[LeftToRight], workload: DecodingWorkload, precision: str
+) -> Prepare:
+    model = never_ending_model(kind, workload)
     pack(model, precision=precision)
-    return partial(_prepared, partial(write, model), setting)
+    return partial(_prepared, partial(decode_to_source_length, model), workload)
 
 
-def _peers(setting: Setting, folder: Path) -> dict[str, Build]:
-    """folder: for files of theirs; it outlives their processes, which are ended without being asked."""
+def _peers(workload: DecodingWorkload, folder: Path) -> dict[str, Build]:
+    """Return the engines of others. folder: for their files; it must outlive their processes."""
     return {
-        "Transformers' Marian": partial(_marian, setting),
+        "Transformers' Marian": partial(_marian, workload),
         **{
-            f"CTranslate2 {precision}": partial(_ctranslate2, setting, folder / precision, precision)
+            f"CTranslate2 {precision}": partial(_ctranslate2, workload, folder / precision, precision)
             for precision in ("fp32", "int8")
         },
     }
 
 
-def _marian(setting: Setting) -> Prepare:
-    model = marian(setting.model, vocabulary=setting.vocabulary)
-    return partial(_prepared, marian_decoder(model), setting)
+def _marian(workload: DecodingWorkload) -> Prepare:
+    model = marian(workload.model, vocabulary=workload.vocabulary)
+    return partial(_prepared, marian_decoder(model), workload)
 
 
-def _ctranslate2(setting: Setting, folder: Path, precision: str) -> Prepare:
-    model = marian(setting.model, vocabulary=setting.vocabulary)
-    return partial(_prepared, ctranslate2_decoder(model, folder, precision=precision), setting)
+def _ctranslate2(workload: DecodingWorkload, folder: Path, precision: str) -> Prepare:
+    model = marian(workload.model, vocabulary=workload.vocabulary)
+    return partial(_prepared, ctranslate2_decoder(model, folder, precision=precision), workload)
 
 
-def _prepared(decoder: Decoder, setting: Setting, batch: int, beam: int) -> Work:
-    return partial(decoder, random_source(setting, batch), beam)
+def _prepared(decoder: Decoder, workload: DecodingWorkload, batch: int, beam: int) -> TimedCall:
+    return partial(decoder, random_source(workload, batch), beam)
 
 
-def endless(kind: type[Indigo] | type[LeftToRight], setting: Setting) -> Indigo:
-    """A model with random weights that never ends a sentence before its time."""
-    torch.manual_seed(0)
-    shape = Shape(vocabulary=setting.vocabulary, target_vocabulary=setting.vocabulary)
-    model = kind(setting.model, shape).eval()
-    with torch.no_grad():  # among so many random words, one that scores 0 is never the best
-        model.embed_output.weight[EOD] = 0.0
-    return model
-
-
-def write(model: Indigo, source: Tensor, beam: int) -> object:
-    """Targets that are as long as their sources."""
-    sentences, length = source.shape
-    found = decode(
-        model,
-        source,
-        torch.ones_like(source, dtype=torch.bool),
-        settings=config.Decode(beam=beam),
-        limits=torch.full((sentences,), length),
-    )
-    assert all(len(best.tokens) == length for (best,) in found), "none may end before its time"
-    return found
-
-
-def random_source(setting: Setting, sentences: int) -> Tensor:
-    """Any words but the last one, which Marian keeps for padding."""
-    chance = torch.Generator().manual_seed(sentences)
-    return torch.randint(UNK, setting.vocabulary - 1, (sentences, setting.length), generator=chance)
-
-
-def _labelled(row: Row, *, batch: int, beam: int) -> Row:
+def _per_sentence(row: Measurement, *, batch: int, beam: int) -> Measurement:
     search = _search(beam)
     return replace(
         row,
@@ -166,58 +150,121 @@ def _search(beam: int) -> str:
     return "greedy" if beam == 1 else f"beam {beam}"
 
 
-def _limits(setting: Setting, batches: Sequence[int]) -> list[Row]:
-    """What products alone would take at the machine's speed, and reading the weights at each step."""
-    model = endless(Indigo, setting)
+def _hardware_limits(workload: DecodingWorkload, batches: Sequence[int]) -> list[Measurement]:
+    """Estimate the time of the matrix products alone, and of reading all weights once a step."""
+    model = never_ending_model(Indigo, workload)
     encoder = sum(weight.numel() for weight in model.encoder.parameters())
-    words = setting.vocabulary * setting.model.width
+    words = workload.vocabulary * workload.model.width
     decoder = sum(weight.numel() for weight in model.decoder.parameters()) + words
     products, memory = calibration(), bandwidth()
-    seconds = 2 * setting.length * (encoder + decoder) / (products.value * 1e9)
-    rows = [
-        Row("limit of a sentence: products", 1000 * seconds, "ms a sentence", ratio=None, against=None),
+    product_seconds = 2 * workload.length * (encoder + decoder) / (products.value * 1e9)
+    read_seconds = FLOAT_BYTES * (encoder + workload.length * decoder) / (memory.value * 1e9)
+    limits = {f"limit of batch {batch}: reading weights": read_seconds / batch for batch in batches}
+    limits["limit of a sentence: products"] = product_seconds
+    return [
+        *(
+            Measurement(name, 1000 * seconds, "ms a sentence", ratio=None, against=None)
+            for name, seconds in limits.items()
+        ),
         products,
         memory,
     ]
-    read = FLOAT_BYTES * (encoder + setting.length * decoder) / (memory.value * 1e9)
-    return [
-        *(
-            Row(
-                f"limit of batch {batch}: reading weights",
-                1000 * read / batch,
-                "ms a sentence",
-                ratio=None,
-                against=None,
-            )
-            for batch in batches
-        ),
-        *rows,
-    ]
 
 
-MODELS = {"InDIGO": Indigo, "our left to right": LeftToRight}
+# --- by length ---
 
 
-def bench_scaling(setting: Setting, *, lengths: Sequence[int], batch: int, repeats: int) -> list[Row]:
-    """Milliseconds a token at each length, greedily, against the first length's."""
-    rows: list[Row] = []
+def bench_scaling(
+    workload: DecodingWorkload, *, lengths: Sequence[int], batch: int, repeats: int
+) -> list[Measurement]:
+    """Measure the milliseconds per token of greedy decoding at each length, against the first length."""
+    rows: list[Measurement] = []
     lengths = list(dict.fromkeys(lengths))
     for name, kind in MODELS.items():
-        model = endless(kind, setting)
+        model = never_ending_model(kind, workload)
         calls = {
             f"{name}, {length} tokens": partial(
-                write, model, random_source(replace(setting, length=length), batch), 1
+                decode_to_source_length, model, random_source(replace(workload, length=length), batch), 1
             )
             for length in lengths
         }
         seconds = interleaved(calls, repeats=repeats, warmup=1)
-        a_token = {
+        per_token = {
             call: [time / (batch * length) for time in seconds[call]]
             for call, length in zip(calls, lengths, strict=True)
         }
-        timed = time_rows(a_token, against=next(iter(calls)))
+        timed = time_rows(per_token, against=next(iter(calls)))
         rows += [
             replace(row, unit="ms a token", curve=name, at=length)
             for row, length in zip(timed, lengths, strict=True)
         ]
     return [*rows, calibration()]
+
+
+# --- with and without cached steps ---
+
+
+def bench_cached_steps(
+    model: config.Model, *, vocabulary: int, sentences: int, lengths: Sequence[int], repeats: int
+) -> list[Measurement]:
+    """Measure the milliseconds per sentence of InDIGO, which caches its steps, at each target length.
+
+    It is the baseline of an Insertion Transformer of the same size, which reads the whole canvas again after
+    every step. sentences: number of sentences in a batch.
+    """
+    shape = Shape(vocabulary=vocabulary, target_vocabulary=vocabulary)
+    insertion_settings = model.model_copy(update={"kind": "insertion"})
+    insertion = InsertionTransformer(insertion_settings, config.Insertion(), shape).eval()
+    endless = config.Decode(eos_penalty=NEVER_ENDS)
+    rows = []
+    for length in lengths:
+        workload = DecodingWorkload(model=model, vocabulary=vocabulary, length=length)
+        source = random_source(workload, sentences)
+        baseline = f"{length} tokens: InDIGO, cached"
+        variants: dict[str, TimedCall] = {
+            baseline: partial(decode_to_source_length, never_ending_model(Indigo, workload), source, 1),
+            f"{length} tokens: Insertion, greedy": partial(_decode, insertion, source, endless),
+            f"{length} tokens: Insertion, parallel": partial(
+                _decode, insertion, source, endless.model_copy(update={"parallel": True})
+            ),
+        }
+        timed = time_rows(interleaved(variants, repeats=repeats, warmup=1), against=baseline)
+        rows += [replace(row, value=row.value / sentences, unit="ms a sentence") for row in timed]
+    return [*rows, calibration()]
+
+
+# --- models and sources ---
+
+
+def never_ending_model(kind: type[Indigo] | type[LeftToRight], workload: DecodingWorkload) -> Indigo:
+    """Build a model with random weights that never chooses <eod>."""
+    torch.manual_seed(0)
+    shape = Shape(vocabulary=workload.vocabulary, target_vocabulary=workload.vocabulary)
+    model = kind(workload.model, shape).eval()
+    with torch.no_grad():  # with a logit of 0, <eod> is never the best of many random words
+        model.embed_output.weight[EOD] = 0.0
+    return model
+
+
+def decode_to_source_length(model: Indigo, source: Tensor, beam: int) -> object:
+    """Decode targets that are exactly as long as their sources. source: (sentences, length)."""
+    return _decode(model, source, config.Decode(beam=beam))
+
+
+def _decode(model: Model, source: Tensor, settings: config.Decode) -> object:
+    sentences, length = source.shape
+    found = decode_batch(
+        model,
+        source,
+        torch.ones_like(source, dtype=torch.bool),
+        settings=settings,
+        limits=torch.full((sentences,), length),
+    )
+    assert all(len(best.tokens) == length for (best,) in found), "no sentence may end early"
+    return found
+
+
+def random_source(workload: DecodingWorkload, sentences: int) -> Tensor:
+    """Draw sources, (sentences, length), without the last word, which Marian reserves for padding."""
+    random = torch.Generator().manual_seed(sentences)
+    return torch.randint(UNK, workload.vocabulary - 1, (sentences, workload.length), generator=random)

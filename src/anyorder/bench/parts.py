@@ -1,4 +1,4 @@
-"""Speed of single parts: attention with relations, matrix products, start-up."""
+"""The speed of single parts: attention with relations, matrix products, and a cold start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor, nn
 
-from anyorder.bench.timing import Row, calibration, interleaved, time_rows
+from anyorder.bench.timing import Measurement, calibration, interleaved, time_rows
 from anyorder.errors import UserError
 from anyorder.insertion import relations
 from anyorder.models.attention import Relations, SelfAttention, join_heads
@@ -22,8 +22,8 @@ from anyorder.models.kernels.packed import Int8Linear, PackedLinear, can_pack
 NO_RELATIONS = "scaled_dot_product_attention, no relations"
 
 
-def bench_attention(*, batch: int, length: int, width: int, heads: int, repeats: int) -> list[Row]:
-    """Whole sublayers, forward and backward, all with a causal mask and the same projections."""
+def bench_attention(*, batch: int, length: int, width: int, heads: int, repeats: int) -> list[Measurement]:
+    """Measure attention sublayers, forward and backward, with a causal mask and the same projections."""
     torch.manual_seed(0)
     states = torch.randn(batch, length, width, requires_grad=True)
     positions = torch.stack([torch.randperm(length) for _ in range(batch)])
@@ -35,7 +35,7 @@ def bench_attention(*, batch: int, length: int, width: int, heads: int, repeats:
     def distances() -> Relations:
         return Relations.distances(length, clip=16, device=states.device, dtype=states.dtype)
 
-    # Relations are made once a batch and serve all layers; here they are charged to one.
+    # A model computes relations once a batch for all layers. Here a single layer bears their cost.
     variants: dict[str, Callable[[], None]] = {
         NO_RELATIONS: lambda: _train(plain, lambda: _fused(plain, states)),
         "relations of the decoder (left, itself, right)": lambda: _train(
@@ -62,26 +62,29 @@ def _train(attention: SelfAttention, forward: Callable[[], Tensor]) -> None:
     forward().sum().backward()
 
 
-PLAIN_PRODUCTS = "as torch multiplies"
-MATRICES = 24  # together too large for a cache, as a model's are
+PLAIN_PRODUCTS = "plain torch"
+MATRICES = 24  # together they exceed the cache, like the weights of a model
 
 
-def bench_products(*, width: int, hidden: int, rows: Sequence[int], repeats: int) -> list[Row]:
-    """Products with matrices of (hidden, width), one after the other."""
+def bench_products(*, width: int, hidden: int, rows: Sequence[int], repeats: int) -> list[Measurement]:
+    """Measure products with a series of (hidden, width) matrices: plain, packed ahead, and in int8.
+
+    rows: numbers of rows to multiply; each is measured.
+    """
     torch.manual_seed(0)
     plain = [nn.Linear(width, hidden, bias=False) for _ in range(MATRICES)]
     maps: dict[str, list[nn.Module]] = {PLAIN_PRODUCTS: [*plain]}
     if can_pack():
-        maps["laid out ahead"] = [PackedLinear(each.weight) for each in plain]
-    maps["int8"] = [Int8Linear(each.weight) for each in plain]
-    found = []
+        maps["packed"] = [PackedLinear(linear.weight) for linear in plain]
+    maps["int8"] = [Int8Linear(linear.weight) for linear in plain]
+    measured = []
     for number in rows:
         states = torch.randn(number, width)
         variants = {name: _all(some, states) for name, some in maps.items()}
         with torch.inference_mode():
             timed = time_rows(interleaved(variants, repeats=repeats), against=PLAIN_PRODUCTS)
-        found += [replace(row, name=f"{number} rows: {row.name}") for row in timed]
-    return [*found, calibration()]
+        measured += [replace(row, name=f"{number} rows: {row.name}") for row in timed]
+    return [*measured, calibration()]
 
 
 def _all(maps: Sequence[nn.Module], states: Tensor) -> Callable[[], object]:
@@ -91,10 +94,13 @@ def _all(maps: Sequence[nn.Module], states: Tensor) -> Callable[[], object]:
 IMPORT_TORCH = "import torch"
 
 
-def bench_starting(run: str, line: str, *, repeats: int) -> list[Row]:
-    """Milliseconds by the clock to write one line, each time in a new process. line: a source."""
+def bench_cold_start(run: str, line: str, *, repeats: int) -> list[Measurement]:
+    """Measure the milliseconds that `generate` takes for one source line in a new process.
+
+    The baseline is the import of torch. line: the source.
+    """
     if not line.strip():
-        raise UserError(f"--source {line!r}: is blank, and nothing is written for it; must hold a word")
+        raise UserError(f"--source {line!r}: is blank; must contain a word")
     with TemporaryDirectory() as folder:
         source = Path(folder) / "source"
         source.write_text(f"{line}\n", encoding="utf-8")
@@ -102,7 +108,7 @@ def bench_starting(run: str, line: str, *, repeats: int) -> list[Row]:
             IMPORT_TORCH: ["-c", "import torch"],
             f"generate {run}": ["-m", "anyorder", "generate", run, str(source)],
         }
-        # Files are in the system's cache from the first turn on.
+        # The warm-up turn brings all files into the cache of the operating system.
         seconds = interleaved(
             {name: partial(_run, arguments) for name, arguments in commands.items()},
             repeats=repeats,

@@ -1,4 +1,4 @@
-"""Other people's Transformers of the same size, with random weights: Transformers' Marian and CTranslate2."""
+"""Engines to compare with, with random weights: Marian of Hugging Face Transformers, and CTranslate2."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ CLIP_NORM = 1.0
 
 
 def check_installed() -> None:
-    """Peers come with an extra of their own.
+    """Refuse to go on if an engine is not installed.
 
-    They are looked for, not imported: their threads belong into the processes that measure them.
+    Nothing is imported here: the threads of an engine belong into the process that measures it.
     """
     for package in ("ctranslate2", "transformers"):
         if find_spec(package) is None:
@@ -28,7 +28,7 @@ def check_installed() -> None:
 
 
 def marian(settings: config.Model, *, vocabulary: int) -> Any:  # noqa: ANN401 (untyped)
-    """Transformers' model."""
+    """Build the Marian model of Hugging Face Transformers with the sizes of a recipe."""
     from transformers import MarianConfig, MarianMTModel
 
     shape = MarianConfig(
@@ -54,7 +54,10 @@ def marian(settings: config.Model, *, vocabulary: int) -> Any:  # noqa: ANN401 (
 
 
 def marian_decoder(model: Any) -> Callable[[Tensor, int], object]:  # noqa: ANN401
-    """From sources, (sentences, length), and a beam to targets that are as long."""
+    """Return a decoder that takes sources, (sentences, length), and a beam size.
+
+    The targets are exactly as long as their sources.
+    """
     model.eval()
 
     @torch.inference_mode()
@@ -77,12 +80,15 @@ def ctranslate2_decoder(
     *,
     precision: str,
 ) -> Callable[[Tensor, int], object]:
-    """The same model as CTranslate2 runs it; folder: made here, for its files."""
+    """Return the same decoder for a Marian model that CTranslate2 runs.
+
+    folder: created here for the files of CTranslate2.
+    """
     import ctranslate2
     from ctranslate2.converters.transformers import MarianMTLoader
 
     spec = MarianMTLoader().get_model_spec(model)
-    # Marian's loader leaves out the last word, which is padding in its own models.
+    # The loader drops the last word, which is padding in the models of Marian.
     words = [f"word{number}" for number in range(model.config.vocab_size - 1)]
     words[PAD], words[BOS], words[EOS] = "<pad>", "<s>", "</s>"
     spec.register_source_vocabulary(words)
@@ -116,7 +122,7 @@ def ctranslate2_decoder(
 
 
 def marian_trainer(model: Any, source: Tensor, target: Tensor) -> Callable[[], None]:  # noqa: ANN401
-    """An update by a plain loop. source, target: (sentences, length)."""
+    """Return a function that makes one update. source, target: (sentences, length)."""
     adam = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     mask = torch.ones_like(source)
 

@@ -1,4 +1,7 @@
-"""Timing on noisy machines: interleaved turns, medians, calibration, work in processes of its own."""
+"""Timing on a noisy machine: variants take turns, and each is compared with a baseline turn by turn.
+
+A `Worker` runs a variant in a process of its own, so that the threads of one engine do not disturb another.
+"""
 
 from __future__ import annotations
 
@@ -21,25 +24,25 @@ from anyorder.models.kernels.malloc import keep_memory, settle
 
 
 @dataclass(frozen=True)
-class Row:
-    """A line of a benchmark's table."""
+class Measurement:
+    """One row of a benchmark's table."""
 
     name: str
     value: float
     unit: str
-    ratio: float | None  # of the values, this one over the other's
-    against: str | None
-    tokens_per_second: float | None = None  # where a benchmark counts them
-    low: float | None = None  # quartiles of the ratio, pair by pair
-    high: float | None = None
-    curve: str | None = None  # that a picture has this value on
-    at: int | None = None  # where on its axis
+    ratio: float | None  # this value divided by the baseline's
+    against: str | None  # name of the baseline
+    tokens_per_second: float | None = None  # None if the benchmark does not count tokens
+    low: float | None = None  # lower quartile of the ratios, turn by turn
+    high: float | None = None  # upper quartile
+    curve: str | None = None  # curve of a chart that the value belongs to
+    at: int | None = None  # where on the chart's horizontal axis
 
 
 def interleaved(
     variants: Mapping[str, Callable[[], object]], *, repeats: int, warmup: int = 2
 ) -> dict[str, list[float]]:
-    """Seconds of each variant's calls, one of each in turn."""
+    """Measure the seconds that each variant takes; the variants take turns."""
     clocks = {name: partial(seconds_of, call) for name, call in variants.items()}
     return in_turns(clocks, repeats=repeats, warmup=warmup)
 
@@ -52,9 +55,11 @@ def in_turns(
     rest: float = 0.0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, list[float]]:
-    """Seconds that calls say they took, one of each in turn.
+    """Collect the seconds that each clock returns; the clocks take turns.
 
-    rest: seconds before each; progress: told how many repetitions of how many are done, from none on.
+    clocks: functions that do the work and return how many seconds it took.
+    rest: seconds to wait before each call.
+    progress: called with the number of repetitions done and their total, first with 0 done.
     """
     progress(0, repeats)
     for clock in clocks.values():
@@ -70,16 +75,18 @@ def in_turns(
 
 
 def seconds_of(call: Callable[[], object]) -> float:
-    """By the wall clock."""
+    """Measure the wall-clock seconds that a call takes."""
     began = time.perf_counter()
     call()
     return time.perf_counter() - began
 
 
-def time_rows(seconds: Mapping[str, list[float]], *, against: str, tokens: int | None = None) -> list[Row]:
-    """Median times in milliseconds and their ratios to one variant, paired by turn.
+def time_rows(
+    seconds: Mapping[str, list[float]], *, against: str, tokens: int | None = None
+) -> list[Measurement]:
+    """Return median times in milliseconds and their ratios to a baseline, paired by turn.
 
-    tokens: that a call deals with.
+    against: name of the baseline. tokens: number of tokens that a call processes.
     """
     rows = []
     for name, times in seconds.items():
@@ -89,7 +96,7 @@ def time_rows(seconds: Mapping[str, list[float]], *, against: str, tokens: int |
         )
         median = statistics.median(times)
         rows.append(
-            Row(
+            Measurement(
                 name=name,
                 value=1000 * median,
                 unit="ms",
@@ -109,8 +116,11 @@ def shares_of_time(
     *,
     of: str,
     repeats: int = 5,
-) -> list[Row]:
-    """How much of a call's time is spent in some methods, given as objects and names; then the rest."""
+) -> list[Measurement]:
+    """Measure how much of the time of a call is spent in each part, and in none of them.
+
+    parts: name → methods, each given as an object and the name of its method. of: name of the call.
+    """
     seconds = dict.fromkeys(parts, 0.0)
     with ExitStack() as stack:
         for name, methods in parts.items():
@@ -124,7 +134,7 @@ def shares_of_time(
         whole = time.perf_counter() - began
     seconds["the rest"] = whole - sum(seconds.values())
     return [
-        Row(
+        Measurement(
             name=f"of {of}: {name}",
             value=1000 * time_of_part / repeats,
             unit="ms",
@@ -137,7 +147,7 @@ def shares_of_time(
 
 @contextmanager
 def _timed(owner: object, method: str, *, part_of: str, seconds: dict[str, float]) -> Iterator[None]:
-    """While this lasts, calls of a method add their time to a part's."""
+    """Add the time of every call of a method to a part, within this context."""
     untimed = getattr(owner, method)
 
     def timed(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
@@ -151,51 +161,53 @@ def _timed(owner: object, method: str, *, part_of: str, seconds: dict[str, float
     try:
         yield
     finally:
-        delattr(owner, method)  # the class's own shows again
+        delattr(owner, method)  # uncovers the method of the class
 
 
-def bandwidth(*, repeats: int = 10) -> Row:
-    """How fast memory is read here and now: numbers that no cache can hold are summed up."""
+def bandwidth(*, repeats: int = 10) -> Measurement:
+    """Measure how fast memory is read, by summing numbers that fit into no cache."""
     numbers = torch.ones(64 * 2**20)
     times = interleaved({"sum": numbers.sum}, repeats=repeats)["sum"]
     speed = numbers.nbytes / statistics.median(times) / 1e9
-    return Row(name="memory, read", value=speed, unit="GB/s", ratio=None, against=None)
+    return Measurement(name="memory, read", value=speed, unit="GB/s", ratio=None, against=None)
 
 
-def calibration(*, repeats: int = 10) -> Row:
-    """What a plain matrix product reaches here and now."""
+def calibration(*, repeats: int = 10) -> Measurement:
+    """Measure the speed of a plain matrix product, as a reference for the machine."""
     size = 1024
     matrix = torch.randn(size, size)
     times = interleaved({"product": lambda: matrix @ matrix}, repeats=repeats)["product"]
     speed = 2 * size**3 / statistics.median(times) / 1e9
-    return Row(name=f"matrix product {size}³ fp32", value=speed, unit="GFLOPS", ratio=None, against=None)
+    return Measurement(
+        name=f"matrix product {size}³ fp32", value=speed, unit="GFLOPS", ratio=None, against=None
+    )
 
 
-Work = Callable[[], object]
-Prepare = Callable[..., Work]  # from what differs between turns
+TimedCall = Callable[[], object]
+Prepare = Callable[..., TimedCall]  # takes what differs between turns
 
 
 class Worker:
-    """A process that works when it is told to, and waits at a pipe between its turns.
+    """A process that runs one variant on request and waits at a pipe between its turns.
 
-    It takes as many threads as torch does here, and ends as soon as nobody can ask it any more.
+    It uses as many threads as torch does here, and ends when the pipe is closed.
     """
 
     def __init__(self, name: str, build: Callable[[], Prepare]) -> None:
-        """build: of a module's top level, or a partial of such; called once, in the first turn."""
+        """build: a function that can be pickled; the process calls it once, in its first turn."""
         processes = multiprocessing.get_context("spawn")
         self.name = name
-        self._connection, its_end = processes.Pipe()
+        self._connection, worker_end = processes.Pipe()
         self._process = processes.Process(
-            target=_serve, args=(its_end, build, torch.get_num_threads()), daemon=True
+            target=_serve, args=(worker_end, build, torch.get_num_threads()), daemon=True
         )
-        # A terminal sends Ctrl-C to all processes. This one ends the others, which inherit to ignore it.
+        # A terminal sends Ctrl-C to all processes. Workers ignore it, because this process ends them.
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self._process.start()
         finally:
             signal.signal(signal.SIGINT, handler)
-        its_end.close()  # or nobody would notice here that it is closed there
+        worker_end.close()  # so that recv fails here once the worker is gone
 
     def __enter__(self) -> Self:
         return self
@@ -203,12 +215,12 @@ class Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.kill()  # it may be at work, and has nothing to put in order
+        self._process.kill()  # it may be busy, and has nothing to clean up
         self._process.join()
         self._connection.close()
 
     def seconds(self, *arguments: object) -> float:
-        """How long the work takes that is prepared from these."""
+        """Prepare a call from these arguments in the process, and return the seconds that the call takes."""
         try:
             self._connection.send(arguments)
             answer = self._connection.recv()
@@ -226,17 +238,17 @@ class _Failure:
 
 
 def _serve(connection: Connection, build: Callable[[], Prepare], threads: int) -> None:
-    keep_memory()  # as the command does
+    keep_memory()  # as the command line does
     torch.set_num_threads(threads)
     built = cache(partial(_settled, build))
-    with suppress(EOFError, ConnectionError):  # nobody asks any more
+    with suppress(EOFError, ConnectionError):  # the other end was closed
         while True:
             connection.send(_answer(built, connection.recv()))
 
 
 def _settled(build: Callable[[], Prepare]) -> Prepare:
     prepare = build()
-    settle()  # as the command does
+    settle()  # as the command line does
     return prepare
 
 

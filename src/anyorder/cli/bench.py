@@ -20,11 +20,11 @@ from anyorder.models.kernels.malloc import settle
 from anyorder.viz.charts import Axis, Curve, line_chart
 
 if TYPE_CHECKING:
-    from anyorder.bench.decode import Setting
-    from anyorder.bench.timing import Row
+    from anyorder.bench.decode import DecodingWorkload
+    from anyorder.bench.timing import Measurement
 
 
-def bench_chart(rows: Sequence[Row], *, title: str, axis: str, upward: str) -> str:
+def bench_chart(rows: Sequence[Measurement], *, title: str, axis: str, upward: str) -> str:
     """An SVG of the rows that belong to a curve; some do."""
     curves: dict[str, dict[int, float]] = {}
     for row in rows:
@@ -120,15 +120,15 @@ def sao(
 
     Example: `anyorder bench sao`
     """
-    from anyorder.bench.sao import Setting, bench_sao
+    from anyorder.bench.sao import SaoWorkload, bench_sao
 
-    setting = Setting(
+    workload = SaoWorkload(
         model=_model(width, layers, "bench sao"),
         vocabulary=vocabulary,
         sentences=sentences,
         refresh=refresh,
     )
-    show(bench_sao(setting, repeats=repeats), as_json=as_json)
+    show(bench_sao(workload, repeats=repeats), as_json=as_json)
 
 
 @app.command()
@@ -153,12 +153,16 @@ def decoding(
 
     Example: `anyorder bench decoding --length 8 --length 64`
     """
-    from anyorder.bench.cache import Setting, bench_decoding
+    from anyorder.bench.decode import bench_cached_steps
 
-    setting = Setting(
-        model=_model(width, layers, "bench decoding"), vocabulary=vocabulary, sentences=sentences
+    rows = bench_cached_steps(
+        _model(width, layers, "bench decoding"),
+        vocabulary=vocabulary,
+        sentences=sentences,
+        lengths=lengths or LENGTHS,
+        repeats=repeats,
     )
-    show(bench_decoding(setting, lengths=lengths or LENGTHS, repeats=repeats), as_json=as_json)
+    show(rows, as_json=as_json)
 
 
 @app.command()
@@ -184,7 +188,7 @@ def complete(
 
     Example: `anyorder bench complete runs/canvas --source test.en --target test.de --against runs/l2r`
     """
-    from anyorder.bench.complete import bench_completing
+    from anyorder.bench.complete import bench_completion
     from anyorder.inference.generator import Generator
 
     sources, targets = (_sentences(path)[:lines] for path in (source, target))
@@ -193,7 +197,7 @@ def complete(
     generator, baseline = Generator.load(run), None if against is None else Generator.load(against)
     settle()
     with Watcher() as watcher:
-        found = bench_completing(
+        found = bench_completion(
             generator,
             sources,
             targets,
@@ -211,7 +215,7 @@ def complete(
             one.name,
             f"{one.bleu:.1f}",
             f"{one.exact:.1f} %",
-            "" if one.kept is None else f"{one.kept:.1f} %",
+            "" if one.satisfied is None else f"{one.satisfied:.1f} %",
             f"{one.tokens:.1f}",
             f"{one.milliseconds:.1f}",
             f"{one.ratio:.2f}",
@@ -248,7 +252,7 @@ def decode(
     _prepare(threads=threads, peers=peers)
     with Watcher() as watcher:
         rows = bench_engines(
-            _setting(small=small, length=length),
+            _workload(small=small, length=length),
             batches=batches or BATCHES,
             beams=beams or BEAMS,
             peers=peers,
@@ -278,8 +282,8 @@ def scaling(
     from anyorder.bench.decode import bench_scaling
 
     _prepare(threads=threads, peers=False)
-    setting = _setting(small=small, length=BASE_LENGTH)
-    rows = bench_scaling(setting, lengths=lengths or LONG_LENGTHS, batch=batch, repeats=repeats)
+    workload = _workload(small=small, length=BASE_LENGTH)
+    rows = bench_scaling(workload, lengths=lengths or LONG_LENGTHS, batch=batch, repeats=repeats)
     show(rows, as_json=as_json)
     _draw(plot, rows, title="Time of a token", axis="tokens of a sentence", upward="ms a token")
 
@@ -303,8 +307,8 @@ def train(
     from anyorder.bench.train import bench_training
 
     _prepare(threads=threads, peers=peers)
-    setting = _setting(small=small, length=length)
-    show(bench_training(setting, sentences=sentences, peers=peers, repeats=repeats), as_json=as_json)
+    workload = _workload(small=small, length=length)
+    show(bench_training(workload, sentences=sentences, peers=peers, repeats=repeats), as_json=as_json)
 
 
 @app.command()
@@ -318,9 +322,9 @@ def start(
 
     Example: `anyorder bench start`
     """
-    from anyorder.bench.parts import bench_starting
+    from anyorder.bench.parts import bench_cold_start
 
-    show(bench_starting(run, line, repeats=repeats), as_json=as_json)
+    show(bench_cold_start(run, line, repeats=repeats), as_json=as_json)
 
 
 def _prepare(*, threads: int | None, peers: bool) -> None:
@@ -334,15 +338,15 @@ def _prepare(*, threads: int | None, peers: bool) -> None:
         torch.set_num_threads(threads)
 
 
-def _setting(*, small: bool, length: int) -> Setting:
-    from anyorder.bench.decode import Setting
+def _workload(*, small: bool, length: int) -> DecodingWorkload:
+    from anyorder.bench.decode import DecodingWorkload
 
     if small:
-        return Setting(model=_model(64, 1, "bench"), vocabulary=1000, length=length)
-    return Setting(model=Model(), vocabulary=BASE_VOCABULARY, length=length)
+        return DecodingWorkload(model=_model(64, 1, "bench"), vocabulary=1000, length=length)
+    return DecodingWorkload(model=Model(), vocabulary=BASE_VOCABULARY, length=length)
 
 
-def _draw(path: Path | None, rows: Sequence[Row], *, title: str, axis: str, upward: str) -> None:
+def _draw(path: Path | None, rows: Sequence[Measurement], *, title: str, axis: str, upward: str) -> None:
     if path is None:
         return
     from anyorder.system.files import write_file
@@ -375,7 +379,7 @@ def _model(width: int, layers: int, command: str) -> Model:
     return checked(Model, sizes, origin=command)
 
 
-def show(rows: Sequence[Row], *, as_json: bool) -> None:
+def show(rows: Sequence[Measurement], *, as_json: bool) -> None:
     """The table of a benchmark; the interval holds the middle half of the paired ratios."""
     if as_json:
         print_json({"rows": [asdict(row) for row in rows]})
