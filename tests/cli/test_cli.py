@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,8 +35,11 @@ from anyorder import config
 from anyorder.bench.timing import time_rows
 from anyorder.cli import app
 from anyorder.cli.bench import show
+from anyorder.cli.complete import UNUSED
 from anyorder.config.recipe import load_recipe
 from anyorder.inference.hypothesis import steps
+from anyorder.metrics import METRICS
+from anyorder.orders.fixed import ORDERS
 from anyorder.system.interruption import INTERRUPTED
 from anyorder.training.checkpoint import checkpoints
 from anyorder.viz.animation import svg
@@ -62,14 +66,31 @@ def test_every_command_explains_itself_by_an_example(capsys: Capture, command: s
     assert f"anyorder {command}" in shown.partition("Example: ")[2]
 
 
-def test_every_key_of_decoding_is_a_flag_explained_as_in_a_recipe() -> None:
-    (generate,) = [
-        found for name, found in typer.main.get_command(app).commands.items() if name == "generate"
-    ]
-    flags = {parameter.name: parameter for parameter in generate.params}
+def parameters(name: str) -> dict[str, Any]:
+    """The arguments and flags of a command, as click has them."""
+    return {parameter.name: parameter for parameter in typer.main.get_command(app).commands[name].params}
+
+
+@pytest.mark.parametrize(("name", "without"), [("generate", ()), ("complete", UNUSED)])
+def test_every_key_of_decoding_is_a_flag_explained_as_in_a_recipe(
+    name: str, without: tuple[str, ...]
+) -> None:
+    flags = parameters(name)
     for key, field in config.Decode.model_fields.items():
+        if key in without:
+            assert key not in flags
+            continue
         assert f"--{key.replace('_', '-')}" in flags[key].opts
         assert flags[key].help.lower() == f"{field.description}.".lower()
+
+
+def test_help_lists_the_orders_and_metrics_that_exist() -> None:
+    left_out_by: dict[tuple[str, str], set[str]]
+    left_out_by = {("order", "name"): {"sao"}, ("init", "order"): {"file"}, ("score", "order"): set()}
+    for (name, flag), left_out in left_out_by.items():
+        listed = set(re.findall(r"\w+", parameters(name)[flag].help))
+        assert listed & ORDERS.keys() == ORDERS.keys() - left_out
+    assert set(re.findall(r"\w+", parameters("evaluate")["metrics"].help)) >= METRICS.keys()
 
 
 def test_help_shows_the_unknown_word(capsys: Capture) -> None:
@@ -79,7 +100,7 @@ def test_help_shows_the_unknown_word(capsys: Capture) -> None:
 
 def test_help_does_not_wait_for_torch() -> None:
     program = "import sys; from anyorder.cli import app; app(['--help'], standalone_mode=False); "
-    program += "sys.exit('torch' in sys.modules)"
+    program += "sys.exit(not {'torch', 'sacrebleu'}.isdisjoint(sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], env=QUIET, capture_output=True).returncode == 0
 
 
@@ -288,7 +309,7 @@ def test_an_order_becomes_a_moving_picture(capsys: Capture, tmp_path: Path) -> N
             ["syn", "a b"],
             "order syn needs --parser NAME, a spaCy pipeline or python, or --order-file FILE, a CoNLL-U",
         ),
-        (["file", "a b"], "order file needs --order-file FILE, a permutation a line, counted from 1"),
+        (["file", "a b"], "order file needs --order-file FILE, one permutation per line, counted from 1"),
         (["file", "a b", "--order-file", "nowhere"], "--order-file nowhere: no such file"),
         (["blt", "a b", "--order-file", "f"], "--order-file f: is for the orders syn and file, not for blt"),
         (["nowhere.at.all:f", "a b"], "order.name = 'nowhere.at.all:f': no module 'nowhere'"),
@@ -447,9 +468,7 @@ def test_init_replaces_a_recipe_only_if_told(capsys: Capture, tmp_path: Path) ->
     recipe = write_corpus(tmp_path)
     before = recipe.read_text()
     flags = init_flags(tmp_path)
-    assert_one_line_refusal(
-        call_here(capsys, "init", recipe, *flags), f"{recipe}: is there already", "--force"
-    )
+    assert_one_line_refusal(call_here(capsys, "init", recipe, *flags), f"{recipe}: exists already", "--force")
     assert recipe.read_text() == before
     assert call_here(capsys, "init", recipe, *flags, "--force").returncode == 0
     assert recipe.read_text() != before

@@ -16,6 +16,7 @@ from corpora import assert_one_line_refusal, call_here, json_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anyorder.config.data import Splits
 from anyorder.config.decode import Decode
 from anyorder.config.recipe import Recipe
 from anyorder.evaluation.compare import (
@@ -538,3 +539,23 @@ def test_nothing_is_said_where_it_is_not_known_of_all_runs() -> None:
     all_seen = compare_runs([unseen(one, lines=0) for one in (L2R[0], SAO[0])], significance=FEW)
     assert all_seen.seen_lines == 0
     assert not any("also occur in train" in line for line in explanation(all_seen))
+
+
+def test_the_default_split_is_one_that_all_runs_have_results_of(capsys: Capture, tmp_path: Path) -> None:
+    def save_all(split: Splits, *runs: RunResults) -> list[Path]:
+        for run in runs:
+            report = run.report.model_copy(update={"split": split})
+            save_results(replace(run, run=tmp_path / run.run.name, report=report), name=split)
+        return [tmp_path / run.run.name for run in runs]
+
+    runs = save_all("dev", L2R[0], SAO[0])
+    few = ("--samples", "10", "--format", "json")
+    answer = call_here(capsys, "compare", *runs, *few)
+    assert json_lines(answer)[0]["split"] == "dev"
+    assert answer.stderr.decode() == "results of dev; --split compares those of another split\n"
+    save_all("test", L2R[0])
+    assert json_lines(call_here(capsys, "compare", *runs, *few))[0]["split"] == "dev"
+    save_all("test", SAO[0])
+    assert json_lines(call_here(capsys, "compare", *runs, *few))[0]["split"] == "test"
+    explicit = call_here(capsys, "compare", *runs, *few, "--split", "dev")
+    assert (json_lines(explicit)[0]["split"], explicit.stderr) == ("dev", b"")

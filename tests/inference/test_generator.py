@@ -626,7 +626,7 @@ def test_half_a_model(broken: Path, sources: Path, capsys: pytest.CaptureFixture
         ),
         (
             ["score", "RUN", "--source", "SHORT", "--target", "SHORT", "--order", "file"],
-            ["order file needs --order-file FILE, a permutation a line, counted from 1"],
+            ["order file needs --order-file FILE, one permutation per line, counted from 1"],
         ),
         (
             [*("score", "RUN", "--source", "SHORT", "--target", "SHORT"), "--order-file", "SHORT"],

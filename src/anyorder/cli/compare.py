@@ -1,4 +1,4 @@
-"""The command that compares runs."""
+"""compare: compare the scores of several runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import typer
 from rich.text import Text
 
 from anyorder.cli.evaluate import metric_names
-from anyorder.cli.output import check_output_file, print_json, print_line, results, table
+from anyorder.cli.options import DEVICE_HELP
+from anyorder.cli.output import check_output_file, print_json, print_line, remarks, results, table
 from anyorder.cli.progress import Watcher
 from anyorder.config.data import Splits
 from anyorder.errors import UserError
@@ -23,39 +24,44 @@ if TYPE_CHECKING:
     from anyorder.evaluation.tables import Table
 
 
+DEFAULT_SPLITS: tuple[Splits, ...] = ("test", "dev")
 DEFAULT_CASES, DEFAULT_ORDER_LINES = 5, 200
 OF_REPORTS = "For a report"
 
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Folders of trained models.", show_default=False)],
-    split: Splits = typer.Option("test", "--split", help="That they were evaluated on."),
+    split: Splits | None = typer.Option(
+        None,
+        "--split",
+        help="Split to compare; default: test if all runs have results of it, otherwise dev.",
+    ),
     lines: int | None = typer.Option(
-        None, "--lines", min=1, help="Results of `evaluate --lines`, of the first so many."
+        None, "--lines", min=1, help="Compare the results of `evaluate --lines` with this number."
     ),
     metrics: str | None = typer.Option(
-        None, "--metrics", help="With commas; default all that every run was scored by."
+        None, "--metrics", help="Separated by commas; default: all that every run was scored by."
     ),
     baseline: Path | None = typer.Option(
-        None, "--baseline", help="Run to test the others against; default the first in the order l2r."
+        None, "--baseline", help="Run to test the others against; default: the first in the order l2r."
     ),
     tested: str | None = typer.Option(
-        None, "--tested", help="Metrics whose differences are tested; default bleu and exact."
+        None, "--tested", help="Metrics whose differences are tested; default: bleu and exact."
     ),
-    samples: int = typer.Option(1000, "--samples", min=1, help="Of each test."),
-    seed: int = typer.Option(12345, "--seed", min=0, help="Of the samples; the default is sacreBLEU's."),
+    samples: int = typer.Option(1000, "--samples", min=1, help="Samples of each test."),
+    seed: int = typer.Option(12345, "--seed", min=0, help="Seed of the samples; the default is sacreBLEU's."),
     form: Literal["text", "markdown", "latex", "json"] = typer.Option(
         "text", "--format", help="text, markdown, latex (with booktabs) or json."
     ),
-    svg: Path | None = typer.Option(None, "--svg", help="File for a picture of score against beam."),
+    svg: Path | None = typer.Option(None, "--svg", help="File for a chart of score against beam."),
     html: Path | None = typer.Option(
-        None, "--html", help="File for a report with pictures and case studies.", rich_help_panel=OF_REPORTS
+        None, "--html", help="File for a report with charts and case studies.", rich_help_panel=OF_REPORTS
     ),
     cases: int | None = typer.Option(
         None,
         "--cases",
         min=0,
-        help=f"Lines to show step by step, where outputs differ most; default {DEFAULT_CASES}.",
+        help=f"Lines to show step by step, where hypotheses differ most; default: {DEFAULT_CASES}.",
         rich_help_panel=OF_REPORTS,
     ),
     case_lines: str | None = typer.Option(
@@ -68,18 +74,16 @@ def compare(
         None,
         "--order-lines",
         min=0,
-        help=f"Lines to study orders on, the first so many; default {DEFAULT_ORDER_LINES}.",
+        help=f"Number of lines to study orders on; default: {DEFAULT_ORDER_LINES}.",
         rich_help_panel=OF_REPORTS,
     ),
-    device: str | None = typer.Option(
-        None, "--device", help="auto, cpu, cuda, ...", rich_help_panel=OF_REPORTS
-    ),
+    device: str | None = typer.Option(None, "--device", help=DEVICE_HELP, rich_help_panel=OF_REPORTS),
 ) -> None:
-    """Scores of several runs, the best marked, and how often chance alone makes their differences.
+    """Compare the scores of several runs, mark the best, and test their differences for significance.
 
-    The runs must have been evaluated on the same lines, and those that differ in nothing but their seed are
-    one row. --svg draws what `evaluate --beam 1-20` has found out about beams. --html writes one page with
-    all that is known, and lets the models write some lines again to show how they do it.
+    The runs must have been evaluated on the same lines. Runs that differ only in their seed share a row.
+    --svg draws what `evaluate --beam 1-20` has measured. --html writes one page with everything that is
+    known, for which the models decode some lines again to show their steps.
 
     Example: `anyorder compare runs/l2r runs/sao --format latex`
 
@@ -87,7 +91,6 @@ def compare(
     """
     from anyorder.evaluation.compare import SignificanceSettings, compare_runs
     from anyorder.evaluation.results import load_results
-    from anyorder.evaluation.tables import as_latex, as_markdown
 
     _check_report_flags(
         html,
@@ -96,7 +99,8 @@ def compare(
     check_output_file("--svg", svg)
     named = {run.resolve() for run in runs}
     given = [*runs, *([baseline] if baseline is not None and baseline.resolve() not in named else [])]
-    loaded = [load_results(run, split, first_lines=lines) for run in given]
+    chosen = split or _default_split(given, lines=lines)
+    loaded = [load_results(run, chosen, first_lines=lines) for run in given]
     compared = compare_runs(
         loaded,
         metrics=None if metrics is None else metric_names("--metrics", metrics),
@@ -117,15 +121,18 @@ def compare(
             first_lines=lines,
             device=device,
         )
-    match form:
-        case "text":
-            _show(compared)
-        case "markdown":
-            typer.echo(as_markdown(compared), nl=False)
-        case "latex":
-            typer.echo(as_latex(compared), nl=False)
-        case "json":
-            print_json(asdict(compared))
+    if split is None:
+        remarks.print(f"results of {chosen}; --split compares those of another split")
+    _show(compared, form=form)
+
+
+def _default_split(runs: Sequence[Path], *, lines: int | None) -> Splits:
+    """Choose the first split that all runs have results of; if there is none, the first one is missed."""
+    from anyorder.evaluation.results import evaluated_splits
+
+    evaluated = [evaluated_splits(run, first_lines=lines) for run in runs]
+    shared = (split for split in DEFAULT_SPLITS if all(split in splits for splits in evaluated))
+    return next(shared, DEFAULT_SPLITS[0])
 
 
 def _draw(loaded: list[RunResults], *, path: Path) -> None:
@@ -138,7 +145,7 @@ def _draw(loaded: list[RunResults], *, path: Path) -> None:
 
 
 def _check_report_flags(html: Path | None, flags: Mapping[str, object]) -> None:
-    """What is wrong should be known before lines are decoded."""
+    """Refuse flags of a report that do not fit, before any line is decoded."""
     for flag, value in flags.items():
         if html is None and value is not None:
             raise UserError(f"{flag} {value}: is for a report, and there is no --html FILE")
@@ -155,7 +162,7 @@ def _cases(loaded: Sequence[RunResults], *, count: int | None, given: str | None
     if given is not None:
         return Cases(_case_lines(given, most=loaded[0].report.lines), why="", references=references)
     chosen = most_different(loaded, count=DEFAULT_CASES if count is None else count)
-    return Cases(chosen, why="Where the runs' outputs have least in common.", references=references)
+    return Cases(chosen, why="Where the runs' hypotheses have least in common.", references=references)
 
 
 def _case_lines(given: str, *, most: int) -> list[int]:
@@ -200,7 +207,21 @@ def _write_report(
     write_file(path, report(content).encode())
 
 
-def _show(compared: RunComparison) -> None:
+def _show(compared: RunComparison, *, form: str) -> None:
+    from anyorder.evaluation.tables import as_latex, as_markdown
+
+    match form:
+        case "text":
+            _show_text(compared)
+        case "markdown":
+            typer.echo(as_markdown(compared), nl=False)
+        case "latex":
+            typer.echo(as_latex(compared), nl=False)
+        case "json":
+            print_json(asdict(compared))
+
+
+def _show_text(compared: RunComparison) -> None:
     from anyorder.evaluation.tables import difference_table, explanation, score_table
 
     for drawn in (score_table(compared), difference_table(compared)):
@@ -219,7 +240,7 @@ def _print_table(made: Table) -> None:
     for column in drawn.columns[: made.labels]:
         column.justify = "left"
     for row in made.rows:
-        # Bold is marked as well, for where it can't be seen, and what isn't stays in line.
+        # Mark bold cells too, for terminals that show no bold; pad the others so that columns stay aligned.
         rest = " " if marked else ""
         drawn.add_row(
             *(Text(cell.text + ("*" if cell.bold else rest), style="bold" * cell.bold) for cell in row)

@@ -1,4 +1,4 @@
-"""The command that writes a recipe for a user's own files."""
+"""init: write a recipe for a user's own files."""
 
 from __future__ import annotations
 
@@ -9,49 +9,52 @@ from typing import Any
 
 import typer
 
+from anyorder.cli.options import BY_TREES, PARSER, order_names
 from anyorder.cli.output import results
 from anyorder.config.data import SplitFiles, Splits
 from anyorder.config.order import Order
 from anyorder.config.template import AS_IT_IS, SIZES, Size, Wishes, recipe_text
 from anyorder.errors import UserError
+from anyorder.orders.fixed import order_rule
 from anyorder.system.files import write_file
 
 PURPOSES: dict[Splits, str] = {"train": "to learn from", "dev": "to validate on", "test": "to test on"}
-LANGUAGES = f"en, de, ...; ja: by MeCab; {AS_IT_IS}: words are what blanks separate"
-LANGUAGE_HELP = f"{LANGUAGES}. Where Moses lists no abbreviations of a language, it takes the English ones."
-ORDERS = "l2r, r2l, odd, blt, syn, cf, rf, rnd, sao or module:function"
-SIZE_HELP = "tiny: minutes on a laptop; base: the paper's"
+LANGUAGES = f"en, de, ...; ja: split by MeCab; {AS_IT_IS}: words are separated by spaces"
+LANGUAGE_HELP = f"{LANGUAGES}. Where Moses has no abbreviations for a language, it uses the English ones."
+ORDER_HELP, DEFAULT_ORDER = order_names(without="file"), "l2r"
+SIZE_HELP, DEFAULT_SIZE = "tiny: minutes on a laptop; base: the paper's", "small"
+TREES_HELP = f"CoNLL-U for {BY_TREES}, instead of --parser."
 
 
 def init(
     recipe: Path = typer.Argument(Path("recipe.toml"), help="The recipe to write."),
-    train_source: Path | None = typer.Option(None, "--train-source", help="Training sources, a line each."),
-    train_target: Path | None = typer.Option(None, "--train-target", help="Training targets, a line each."),
-    train_jsonl: Path | None = typer.Option(None, "--train-jsonl", help="Training pairs instead, as JSONL."),
+    train_source: Path | None = typer.Option(None, "--train-source", help="Training sources, one per line."),
+    train_target: Path | None = typer.Option(None, "--train-target", help="Training targets, one per line."),
+    train_jsonl: Path | None = typer.Option(
+        None, "--train-jsonl", help="Training pairs as JSONL, instead of both."
+    ),
     dev_source: Path | None = typer.Option(None, "--dev-source", help="Sources to validate on."),
     dev_target: Path | None = typer.Option(None, "--dev-target", help="Targets to validate on."),
-    dev_jsonl: Path | None = typer.Option(None, "--dev-jsonl", help="Pairs to validate on instead."),
-    test_source: Path | None = typer.Option(None, "--test-source", help="Sources to test on, if you like."),
+    dev_jsonl: Path | None = typer.Option(None, "--dev-jsonl", help="Pairs to validate on as JSONL."),
+    test_source: Path | None = typer.Option(None, "--test-source", help="Sources to test on, optional."),
     test_target: Path | None = typer.Option(None, "--test-target", help="Targets to test on."),
-    test_jsonl: Path | None = typer.Option(None, "--test-jsonl", help="Pairs to test on instead."),
+    test_jsonl: Path | None = typer.Option(None, "--test-jsonl", help="Pairs to test on as JSONL."),
     source_language: str | None = typer.Option(None, "--source-language", help=LANGUAGE_HELP),
     target_language: str | None = typer.Option(None, "--target-language", help=LANGUAGE_HELP),
-    order: str | None = typer.Option(None, "--order", help=f"{ORDERS}; default: l2r."),
-    parser: str | None = typer.Option(
-        None, "--parser", help="For syn: a spaCy pipeline, or python for code."
-    ),
-    train_trees: Path | None = typer.Option(None, "--train-trees", help="CoNLL-U for syn instead."),
-    dev_trees: Path | None = typer.Option(None, "--dev-trees", help="CoNLL-U for syn instead."),
-    size: Size | None = typer.Option(None, "--size", help=f"{SIZE_HELP}; default: small."),
-    force: bool = typer.Option(False, "--force", help="Replace a recipe of that name."),
+    order: str | None = typer.Option(None, "--order", help=f"{ORDER_HELP}; default: {DEFAULT_ORDER}."),
+    parser: str | None = PARSER,
+    train_trees: Path | None = typer.Option(None, "--train-trees", help=TREES_HELP),
+    dev_trees: Path | None = typer.Option(None, "--dev-trees", help=TREES_HELP),
+    size: Size | None = typer.Option(None, "--size", help=f"{SIZE_HELP}; default: {DEFAULT_SIZE}."),
+    force: bool = typer.Option(False, "--force", help="Replace an existing recipe."),
 ) -> None:
-    """Write a commented recipe for your own files; what is not given is asked for.
+    """Write a commented recipe for your own files; the command asks for what you don't give.
 
     Example: `anyorder init my.toml --train-source train.en --train-target train.de --dev-source dev.en
     --dev-target dev.de --source-language en --target-language de`
     """
     if recipe.exists() and not force:
-        raise UserError(f"{recipe}: is there already; give another name, or --force to replace it")
+        raise UserError(f"{recipe}: exists already; give another name, or --force to replace it")
     splits: dict[Splits, SplitFiles] = {
         "train": _split("train", source=train_source, target=train_target, jsonl=train_jsonl),
         "dev": _split("dev", source=dev_source, target=dev_target, jsonl=dev_jsonl),
@@ -74,12 +77,12 @@ def init(
 
 
 def _split(split: Splits, *, source: Path | None, target: Path | None, jsonl: Path | None) -> SplitFiles:
-    """Where a split lies; the two files are asked for unless there is one of pairs."""
+    """Collect the files of a split; ask for the source and target files unless there is a file of pairs."""
     if jsonl is None:
         purpose = PURPOSES[split]
         return SplitFiles(
-            source=_file(source, f"--{split}-source", f"Sources {purpose}, a file with one a line"),
-            target=_file(target, f"--{split}-target", f"Targets {purpose}, a file with one a line"),
+            source=_file(source, f"--{split}-source", f"Sources {purpose}, a file with one per line"),
+            target=_file(target, f"--{split}-target", f"Targets {purpose}, a file with one per line"),
         )
     if source or target:
         other = "source" if source else "target"
@@ -90,17 +93,15 @@ def _split(split: Splits, *, source: Path | None, target: Path | None, jsonl: Pa
 
 
 def _order(name: str | None, *, parser: str | None, trees: dict[Splits, Path | None]) -> Order:
-    """The recipe's [order], with all that it takes."""
-    from anyorder.orders.fixed import order_rule
-
-    name = name or _asked(f"Order to write in ({ORDERS})", default="l2r")
+    """Build the recipe's [order] and check that it has everything that it needs."""
+    name = name or _asked(f"Order to write in ({ORDER_HELP})", default=DEFAULT_ORDER)
     needs = order_rule(name).needs
     given = {split: _file(path, f"--{split}-trees", "Trees") for split, path in trees.items() if path}
     if needs == "file":
         raise UserError(f"--order {name}: init can't write its recipe; set order.name and order.files in one")
     if needs != "heads":
         if parser or given:
-            raise UserError(f"--parser, --train-trees and --dev-trees are for --order syn, not {name}")
+            raise UserError(f"--parser, --train-trees and --dev-trees are for --order {BY_TREES}, not {name}")
         return Order(name=name)
     if len(given) < len(trees):
         parser = parser or _asked(f"spaCy pipeline that {name} takes its trees from, or python for code")
@@ -122,7 +123,7 @@ def _language(given: str | None, *, side: str) -> str:
 
 
 def _size(given: Size | None) -> Size:
-    answer = given or _asked(f"Size of the model ({', '.join(SIZES)}; {SIZE_HELP})", default="small")
+    answer = given or _asked(f"Size of the model ({', '.join(SIZES)}; {SIZE_HELP})", default=DEFAULT_SIZE)
     for size in SIZES:
         if size == answer:
             return size
@@ -141,7 +142,7 @@ def _file(given: Path | None, flag: str, question: str) -> Path:
 
 
 def _asked(question: str, *, default: str = "") -> str:
-    """A person's answer, or the default where nobody can be asked."""
+    """Ask the user; without a terminal, take the default."""
     if sys.stdin is None or not sys.stdin.isatty():
         return default
     answer: Any = typer.prompt(question, default=default or None, err=True)

@@ -1,28 +1,66 @@
-"""Arguments and flags that several commands share."""
+"""Arguments and flags that several commands share, and the flags made from the recipe's [decode]."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Collection
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from types import UnionType
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
+from pydantic.fields import FieldInfo
 
 from anyorder.config.decode import Decode
 from anyorder.config.order import Order
 from anyorder.errors import UserError
+from anyorder.orders.fixed import ORDERS, Needs, order_rule
 
+Command = Callable[..., None]
+
+
+def order_names(*, without: Needs | None = None) -> str:
+    """List the names that a flag takes for an order. without: leave out the orders that need this."""
+    names = [name for name, rule in ORDERS.items() if rule.needs != without]
+    return f"{', '.join(names)} or module:function"
+
+
+def orders_that_need(*needs: Needs) -> str:
+    """List the orders that need one of these things, e.g. "cf and rf" for "counts"."""
+    return " and ".join(name for name, rule in ORDERS.items() if rule.needs in needs)
+
+
+BY_TREES, BY_COUNTS = orders_that_need("heads"), orders_that_need("counts")
+BY_FILE, BY_CHANCE = orders_that_need("heads", "file"), orders_that_need("random")
+
+RECIPE = Annotated[
+    Path, typer.Argument(help="A TOML recipe; `anyorder init` writes one.", show_default=False)
+]
+OVERRIDES = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Keys to change, e.g. train.steps=1000.")
+]
+RUN = Annotated[Path, typer.Argument(help="Folder of a trained model.", show_default=False)]
+AS_JSON = typer.Option(False, "--json", help="Print JSON, one object per line.")
+TRACE = typer.Option(False, "--trace", help="Draw how each hypothesis was written.")
+SVG = typer.Option(None, "--svg", help="File for an animated picture of how the first sentence is written.")
+HTML = typer.Option(None, "--html", help="File for a web page that replays how each hypothesis was written.")
+DEVICE_HELP = "auto, cpu, cuda, ..."
+DEVICE = typer.Option(None, "--device", help=DEVICE_HELP)
+PARSER = typer.Option(None, "--parser", help=f"For {BY_TREES}: a spaCy pipeline, or python for code.")
 ORDER_FILE = typer.Option(
-    None, "--order-file", help="CoNLL-U trees of the lines for syn, or a permutation a line for file."
+    None,
+    "--order-file",
+    help=f"For {BY_TREES}: CoNLL-U trees of the lines. "
+    f"For {orders_that_need('file')}: one permutation per line.",
 )
 
 
 def order_section(name: str, *, parser: str | None, order_file: Path | None) -> Order:
-    """The [order] that a command's flags stand for; its lines are the split `test`."""
-    from anyorder.orders.fixed import order_rule
-
+    """Build a recipe's [order] from a command's flags; the order file belongs to the split `test`."""
     needs = order_rule(name).needs
     if needs == "file" and order_file is None:
-        raise UserError(f"order {name} needs --order-file FILE, a permutation a line, counted from 1")
+        raise UserError(f"order {name} needs --order-file FILE, one permutation per line, counted from 1")
     if needs == "heads" and not parser and order_file is None:
         raise UserError(
             f"order {name} needs --parser NAME, a spaCy pipeline or python, or --order-file FILE, "
@@ -31,28 +69,57 @@ def order_section(name: str, *, parser: str | None, order_file: Path | None) -> 
     if order_file is None:
         return Order(name=name, parser=parser)
     if needs not in ("file", "heads"):
-        raise UserError(f"--order-file {order_file}: is for the orders syn and file, not for {name}")
+        raise UserError(f"--order-file {order_file}: is for the orders {BY_FILE}, not for {name}")
     if not order_file.is_file():
         raise UserError(f"--order-file {order_file}: no such file")
     return Order(name=name, parser=parser, files={"test": order_file})
 
 
-RECIPE = Annotated[
-    Path, typer.Argument(help="A TOML recipe; `anyorder init` writes one.", show_default=False)
-]
-OVERRIDES = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Keys to change, e.g. train.steps=1000.")
-]
-AS_JSON = typer.Option(False, "--json", help="Print JSON, one object a line.")
-SVG = typer.Option(None, "--svg", help="File for a moving picture of how the first sentence is written.")
-RUN = Annotated[Path, typer.Argument(help="Folder of a trained model.", show_default=False)]
-DEVICE = typer.Option(None, "--device", help="auto, cpu, cuda, ...")
+def with_decode_flags(*, without: Collection[str] = ()) -> Callable[[Command], Command]:
+    """Give a command one flag for each key of the recipe's [decode], except for some keys.
+
+    The command receives the flags that the user gave as `**decode`, by key. Flags, types and help texts come
+    from the fields of `Decode`, so that a new field is a new flag.
+    """
+
+    def decorate(command: Command) -> Command:
+        parameters = inspect.signature(command, eval_str=True).parameters.values()
+        own = [one for one in parameters if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        flags = [_flag(key, field) for key, field in Decode.model_fields.items() if key not in without]
+
+        @wraps(command)
+        def run(**values: Any) -> None:  # noqa: ANN401 (each flag has a type of its own)
+            decode = {flag.name: values.pop(flag.name) for flag in flags}
+            command(**values, **{key: value for key, value in decode.items() if value not in (None, [])})
+
+        # Typer reads both to build the command line.
+        run.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in (*own, *flags)}
+        return run
+
+    return decorate
 
 
-def decode_option(key: str) -> Any:  # noqa: ANN401 (what typer's own option is typed as)
-    """A flag for a key of the recipe's [decode], explained as it is there."""
-    field, flag = Decode.model_fields[key], f"--{key.replace('_', '-')}"
-    meaning = field.description or ""
+def _flag(key: str, field: FieldInfo) -> inspect.Parameter:
+    """Make the parameter of a command that stands for one key of [decode]; None means "not given"."""
+    name, meaning = f"--{key.replace('_', '-')}", field.description or ""
     if field.annotation is bool:
-        flag = f"{flag}/--no-{flag.removeprefix('--')}"
-    return typer.Option(flag, help=f"{meaning[:1].upper()}{meaning[1:]}.")
+        name = f"{name}/--no-{name.removeprefix('--')}"
+    option = typer.Option(
+        name,
+        help=f"{meaning[:1].upper()}{meaning[1:]}.",
+        rich_help_panel="Decoding: default as in the recipe",
+    )
+    return inspect.Parameter(
+        key,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[_flag_type(field.annotation) | None, option],
+    )
+
+
+def _flag_type(annotation: Any) -> Any:  # noqa: ANN401 (types are values here)
+    """Turn the type of a key into that of a flag: a tuple is a flag that may be repeated."""
+    if get_origin(annotation) is UnionType:  # such as Path | None
+        return next(kind for kind in get_args(annotation) if kind is not type(None))
+    return list[get_args(annotation)[0]] if get_origin(annotation) is tuple else annotation  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The command that shows an order, and how commands are told of one."""
+"""order: show the order in which a sentence would be written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 import typer
 from rich.text import Text
 
-from anyorder.cli.options import AS_JSON, ORDER_FILE, SVG, order_section
+from anyorder.cli.options import (
+    AS_JSON,
+    BY_CHANCE,
+    BY_COUNTS,
+    ORDER_FILE,
+    PARSER,
+    SVG,
+    order_names,
+    order_section,
+)
 from anyorder.cli.output import check_output_file, print_json, results, stdin_lines, write_svg
 from anyorder.errors import UserError
 
@@ -21,27 +30,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Shown:
-    """How one sentence would be written."""
+    """How one sentence would be written, ready to be shown."""
 
     title: str
     positions: list[int]
     history: list[Step]
-    relations: Relations | None  # None: not asked for
+    relations: Relations | None  # None without --relations
 
 
 def order(
-    name: str = typer.Argument(help="l2r, r2l, odd, blt, syn, cf, rf, rnd, file or package.module:function"),
+    name: str = typer.Argument(help=order_names(without="search")),
     text: list[str] | None = typer.Argument(
-        None, help="A sentence, its words apart; default: lines of stdin."
+        None, help="A sentence, its words separated by spaces; default: lines of stdin."
     ),
-    parser: str | None = typer.Option(
-        None, "--parser", help="For syn: a spaCy pipeline, or python for code."
-    ),
+    parser: str | None = PARSER,
     order_file: Path | None = ORDER_FILE,
-    corpus: Path | None = typer.Option(None, "--corpus", help="Text to count words in, for cf and rf."),
-    seed: int = typer.Option(1, "--seed", min=0, help="For rnd."),
+    corpus: Path | None = typer.Option(None, "--corpus", help=f"Text to count words in, for {BY_COUNTS}."),
+    seed: int = typer.Option(1, "--seed", min=0, help=f"For {BY_CHANCE}."),
     show_relations: bool = typer.Option(
-        False, "--relations", help="Also which word stands left or right of which; --svg draws this instead."
+        False,
+        "--relations",
+        help="Also show which word stands left or right of which; --svg draws this instead.",
     ),
     svg: Path | None = SVG,
     as_json: bool = AS_JSON,
@@ -79,7 +88,7 @@ def order(
 
 
 def _common(name: str, corpus: Path | None) -> frozenset[str] | None:
-    """The corpus's frequent words, if the order goes by them."""
+    """Find the frequent words of a corpus, if the order depends on them."""
     from anyorder.data.readers import read_lines
     from anyorder.orders.fixed import common_words, count_words, order_rule
 
@@ -103,8 +112,8 @@ def _show(name: str, one: _Shown, *, as_json: bool) -> None:
     from anyorder.viz.trace import draw
 
     if as_json:
-        told = {"order": name, "positions": one.positions, "words": [step.token for step in one.history]}
-        print_json(told if one.relations is None else {**told, "relations": one.relations.signs})
+        shown = {"order": name, "positions": one.positions, "words": [step.token for step in one.history]}
+        print_json(shown if one.relations is None else {**shown, "relations": one.relations.signs})
         return
     results.print(draw(one.history, one.title))
     if one.relations is not None:
@@ -118,7 +127,7 @@ def _draw(path: Path, first: _Shown | None) -> None:
     if first is not None and first.relations is not None:
         if len(first.positions) > LARGEST:
             raise UserError(
-                f"--svg {path}: with --relations a picture has a matrix for each of at most {LARGEST} words, "
+                f"--svg {path}: with --relations a picture has room for at most {LARGEST} words, "
                 f"and the first sentence has {len(first.positions)}"
             )
         write_file(path, relations_svg(first.relations, title=first.title).encode())

@@ -1,4 +1,4 @@
-"""What commands read from stdin and print: results on stdout, everything else on stderr."""
+"""What commands read from stdin and print: results go to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -17,13 +17,18 @@ from anyorder.errors import UserError
 
 if TYPE_CHECKING:
     from anyorder.inference.hypothesis import Hypothesis, Step
+    from anyorder.viz.page import Replay
+
+# Without markup, because paths and words may contain brackets.
+results = Console(highlight=False, markup=False, soft_wrap=False)
+remarks = Console(stderr=True, highlight=False, markup=False)
 
 
 def stdin_lines() -> Iterator[str]:
-    """Lines as they come, in UTF-8 whatever the locale says."""
+    """Read stdin line by line as UTF-8, whatever the locale is."""
     if sys.stdin is None:
         raise UserError("stdin: is closed; give a file")
-    # A reader of its own: Python aborts at its end if a thread still waits inside that of sys.stdin.
+    # Not sys.stdin itself: Python aborts at exit if a thread still waits for a line of it.
     with os.fdopen(sys.stdin.fileno(), "rb", closefd=False) as lines:
         for number, line in enumerate(lines, start=1):
             try:
@@ -34,45 +39,37 @@ def stdin_lines() -> Iterator[str]:
                 raise UserError(f"stdin:{number}: not valid UTF-8 ({error.reason})") from None
 
 
-def _first_process() -> bool:
-    """torchrun starts a command several times, and one of them is enough to speak."""
+def first_process() -> bool:
+    """Whether this process prints results: torchrun starts a command several times, and one prints."""
     return os.environ.get("RANK", "0") == "0"
 
 
-# No markup: paths and words may have brackets.
-results = Console(highlight=False, markup=False, soft_wrap=False)
-remarks = Console(stderr=True, highlight=False, markup=False)
-
-
 def print_json(value: Mapping[str, Any]) -> None:
-    """One object, one line, at once."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    """Print one object on one line and flush it."""
+    print_line(json.dumps(value, ensure_ascii=False))
 
 
 def print_line(text: str) -> None:
-    """A line of plain text, at once: whoever reads along should not wait for a buffer to fill."""
+    """Print a line of plain text and flush it, so that a program that reads along sees it at once."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
-def show_outputs(source: str | None, outputs: Sequence[Hypothesis], *, as_json: bool, trace: bool) -> None:
-    """What a model wrote for one source, best first."""
-    if as_json:
-        print_json({"source": source, "hypotheses": [asdict(output) for output in outputs]})
-    elif trace and outputs:
-        from anyorder.viz.trace import draw
+def print_error(message: str) -> None:
+    """Print an error on one line of stderr, in the form that all errors have."""
+    print(f"anyorder: {' '.join(message.split())}", file=sys.stderr)
 
-        for output in outputs:
-            results.print(draw(output.steps, f"{output.text}  ({output.score:.3f})"))
-    else:
-        # A blank source has no outputs, but a line of its own, so that answers stay in step with sources.
-        for text in [output.text for output in outputs] or [""]:
-            print_line(text)
+
+def table(*columns: str) -> Table:
+    """Make a table without borders: the first column is aligned left, the others right."""
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for number, column in enumerate(columns):
+        drawn.add_column(column, justify="left" if number == 0 else "right")
+    return drawn
 
 
 def check_output_file(flag: str, path: Path | None) -> None:
-    """Refuse a file that has no name, or no folder to go to, before work is done for it."""
+    """Refuse a path that can't be written, before any work is done for it."""
     if path is not None and (not path.name or path.is_dir()):
         raise UserError(f"{flag} {str(path)!r}: must be a file")
     if path is not None and not path.parent.is_dir():
@@ -80,7 +77,7 @@ def check_output_file(flag: str, path: Path | None) -> None:
 
 
 def write_svg(path: Path, steps: Sequence[Step]) -> None:
-    """A moving picture of how a sentence was written."""
+    """Write an animated picture of how a sentence was written."""
     from anyorder.system.files import write_file
     from anyorder.viz.animation import svg
 
@@ -89,9 +86,66 @@ def write_svg(path: Path, steps: Sequence[Step]) -> None:
     write_file(path, svg(steps).encode())
 
 
-def table(*columns: str) -> Table:
-    """Quiet, the first column to the left and numbers to the right."""
-    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for number, column in enumerate(columns):
-        drawn.add_column(column, justify="left" if number == 0 else "right")
-    return drawn
+class HypothesisPrinter:
+    """Prints the hypotheses of each source as they come, and draws them into files at the end.
+
+    as_json, trace, svg and html are the flags of `generate` and `complete`.
+    """
+
+    def __init__(self, *, as_json: bool, trace: bool, svg: Path | None, html: Path | None) -> None:
+        check_output_file("--svg", svg)
+        check_output_file("--html", html)
+        self._as_json, self._trace = as_json, trace
+        self._svg, self._html = svg, html
+        self._first: list[Step] = []  # steps of the first sentence that has words
+        self._replays: list[Replay] = []
+
+    def show(self, source: str | None, hypotheses: Sequence[Hypothesis]) -> None:
+        """Print what a model wrote for one source, best first."""
+        if self._as_json:
+            print_json({"source": source, "hypotheses": [asdict(hypothesis) for hypothesis in hypotheses]})
+        elif self._trace and hypotheses:
+            from anyorder.viz.trace import draw
+
+            for hypothesis in hypotheses:
+                results.print(draw(hypothesis.steps, f"{hypothesis.text}  ({hypothesis.score:.3f})"))
+        else:
+            # A blank source has no hypothesis but an empty line, so that lines match those of the input.
+            for text in [hypothesis.text for hypothesis in hypotheses] or [""]:
+                print_line(text)
+        if hypotheses and self._svg is not None:
+            self._first = self._first or hypotheses[0].steps
+        if hypotheses and self._html is not None:
+            self._replays.append(_replay(source, hypotheses))
+
+    def show_error(self, source: str | None, message: str) -> None:
+        """Print what is wrong with one source on stderr, and keep its line on stdout."""
+        print_error(message)
+        if self._as_json:
+            print_json({"source": source, "error": message})
+        else:
+            print_line("")
+
+    def write_files(self, *, title: str) -> None:
+        """Write the files that --svg and --html name. title: of the page."""
+        from anyorder.system.files import write_file
+
+        if self._svg is not None:
+            write_svg(self._svg, self._first)
+        if self._html is not None:
+            from anyorder.viz.page import page
+
+            intro = (
+                "Each sentence grows word by word. Press play, or go through its steps with the arrow keys."
+            )
+            write_file(self._html, page(title, self._replays, intro).encode())
+
+
+def _replay(source: str | None, hypotheses: Sequence[Hypothesis]) -> Replay:
+    from anyorder.viz.page import Rendition, Replay
+
+    renditions = [
+        Rendition(order=f"Hypothesis {number}", steps=hypothesis.steps, score=hypothesis.score)
+        for number, hypothesis in enumerate(hypotheses, start=1)
+    ]
+    return Replay(renditions=renditions, source=source or "")

@@ -10,80 +10,106 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from anyorder.cli.generate import _from_files
-from anyorder.cli.options import AS_JSON, DEVICE, ORDER_FILE, RUN, order_section
+from anyorder.cli.generate import read_sources
+from anyorder.cli.options import (
+    AS_JSON,
+    BY_CHANCE,
+    BY_FILE,
+    BY_TREES,
+    DEVICE,
+    ORDER_FILE,
+    RUN,
+    order_names,
+    order_section,
+    orders_that_need,
+)
 from anyorder.cli.output import print_json, print_line, results, table
 from anyorder.errors import UserError
 
 if TYPE_CHECKING:
     from anyorder.inference.scoring import MarginalScore, TargetScore
 
+    Scores = Sequence[TargetScore] | Sequence[MarginalScore]
+
+OWN, MARGINAL, SEARCHED = "own", "marginal", orders_that_need("search")
+
 
 def score(
     run: RUN,
     source: Path = typer.Option(
-        ..., "--source", help="File of sources, a line each, or .npy feature vectors."
+        ..., "--source", help="File of sources, one per line, or .npy feature vectors."
     ),
-    target: Path = typer.Option(..., "--target", help="File of targets, a line each."),
+    target: Path = typer.Option(..., "--target", help="File of targets, one per line."),
     order: str = typer.Option(
-        "l2r",
+        OWN,
         "--order",
-        help="l2r, r2l, odd, blt, syn, cf, rf, rnd, file or module:function; "
-        "sao: the best order found; marginal: many orders added up.",
+        help=f"{OWN}: the order that the model was trained in; {MARGINAL}: the sum over many orders; or "
+        f"{order_names()}, where {SEARCHED} is the best order found.",
     ),
-    parser: str | None = typer.Option(None, "--parser", help="For syn, as order.parser; default: the run's."),
+    parser: str | None = typer.Option(
+        None, "--parser", help=f"For {BY_TREES}, as order.parser; default: the run's."
+    ),
     order_file: Path | None = ORDER_FILE,
-    beam: int = typer.Option(8, "--beam", min=1, help="Orders to find for sao and marginal."),
+    beam: int = typer.Option(8, "--beam", min=1, help=f"Orders to find for {SEARCHED} and {MARGINAL}."),
     samples: int | None = typer.Option(
-        None, "--samples", min=2, help="For marginal: orders to draw by chance, to estimate all others."
+        None, "--samples", min=2, help=f"For {MARGINAL}: random orders to draw, to estimate all others."
     ),
-    seed: int = typer.Option(1, "--seed", min=0, help="For rnd and --samples."),
+    seed: int = typer.Option(1, "--seed", min=0, help=f"For {BY_CHANCE} and --samples."),
     total: bool = typer.Option(False, "--total", help="Print the sums over all pairs, not a line for each."),
     as_json: bool = AS_JSON,
     device: str | None = DEVICE,
 ) -> None:
-    """log p of each target given its source, written in one order or in any.
+    """Compute log p of each target given its source, written in one order or in any.
 
-    In one order, a line holds log p and its two parts: of the words and of the gaps.
+    For one order, a line holds log p and its two parts, those of the words and of the gaps.
 
-    With --order marginal it holds a lower bound of log p in whatever order, which adds up the orders found
-    and the one that the model was trained in; log p in the likeliest of them; and their number. With
-    --samples the first is an estimate that counts all other orders too, and the last is its standard error,
-    which knows only of what was drawn.
+    For --order marginal, a line holds three figures: a lower bound of log p in any order, which is the sum
+    over the orders found and the model's own; log p in the likeliest of these orders; and their number. With
+    --samples, the first figure is an estimate that includes all other orders too, and the last one is its
+    standard error, as far as the samples show it.
 
-    Example: `anyorder score runs/l2r --source dev.en --target dev.de --order l2r`
+    Example: `anyorder score runs/l2r --source dev.en --target dev.de`
     """
     from anyorder.data.readers import read_lines
     from anyorder.inference.generator import Generator
 
     _check_flags(order, order_file=order_file, samples=samples)
     generator = Generator.load(run, device=device)
-    sources = list(_from_files([source]))
+    sources = list(read_sources([source]))
     targets = [line for _, line in read_lines(target)]
     if len(sources) != len(targets):
-        raise UserError(f"{source} has {len(sources)} lines, {target} {len(targets)}: they must be as many")
-    scores: Sequence[TargetScore] | Sequence[MarginalScore]
-    if order == "marginal":
+        raise UserError(
+            f"{source} has {len(sources)} lines, {target} has {len(targets)}: they must have equally many"
+        )
+    scores: Scores
+    if order == MARGINAL:
         scores = generator.score(sources, targets, order="marginal", beam=beam, samples=samples, seed=seed)
+    elif order == OWN:
+        scores = generator.score(sources, targets, order=OWN, beam=beam, seed=seed)
     else:
         parser = parser or generator.trained.recipe.order.parser
         section = order_section(order, parser=parser, order_file=order_file)
         scores = generator.score(sources, targets, order=section, beam=beam, seed=seed)
     if total:
         _show_sums(scores, as_json=as_json)
-        return
+    else:
+        _show(scores, as_json=as_json)
+
+
+def _check_flags(order: str, *, order_file: Path | None, samples: int | None) -> None:
+    if order in (OWN, MARGINAL) and order_file is not None:
+        raise UserError(f"--order-file {order_file}: is for the orders {BY_FILE}, not for {order}")
+    if order != MARGINAL and samples is not None:
+        raise UserError(f"--samples {samples}: is for --order {MARGINAL}, not for {order}")
+
+
+def _show(scores: Scores, *, as_json: bool) -> None:
+    """Print one line for each pair."""
     for one in scores:
         if as_json:
             print_json(asdict(one))
         else:
             print_line("\t".join(_figures(one)))
-
-
-def _check_flags(order: str, *, order_file: Path | None, samples: int | None) -> None:
-    if order == "marginal" and order_file is not None:
-        raise UserError(f"--order-file {order_file}: is for the orders syn and file, not for marginal")
-    if order != "marginal" and samples is not None:
-        raise UserError(f"--samples {samples}: is for --order marginal, not for {order}")
 
 
 def _figures(one: TargetScore | MarginalScore) -> list[str]:
@@ -95,7 +121,7 @@ def _figures(one: TargetScore | MarginalScore) -> list[str]:
     return [f"{one.score:.4f}", f"{one.best.score:.4f}", last]
 
 
-def _show_sums(scores: Sequence[TargetScore] | Sequence[MarginalScore], *, as_json: bool) -> None:
+def _show_sums(scores: Scores, *, as_json: bool) -> None:
     sums = _sums(scores)
     if as_json:
         print_json(sums)
@@ -105,8 +131,8 @@ def _show_sums(scores: Sequence[TargetScore] | Sequence[MarginalScore], *, as_js
     results.print(drawn)
 
 
-def _sums(scores: Sequence[TargetScore] | Sequence[MarginalScore]) -> dict[str, float]:
-    """Over all pairs; a step is a token or the end of a target."""
+def _sums(scores: Scores) -> dict[str, float]:
+    """Add up the scores of all pairs; a step is a token or the end of a target."""
     from anyorder.inference.scoring import MarginalScore
 
     marginals = [one for one in scores if isinstance(one, MarginalScore)]
@@ -121,5 +147,5 @@ def _sums(scores: Sequence[TargetScore] | Sequence[MarginalScore]) -> dict[str, 
     sums["best_score"] = math.fsum(one.score for one in in_one_order)
     errors = [one.standard_error for one in marginals if one.standard_error is not None]
     if errors:
-        sums["standard_error"] = math.hypot(*errors)  # pairs are drawn for independently
+        sums["standard_error"] = math.hypot(*errors)  # the samples of different pairs are independent
     return sums

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from anyorder.cli.options import OVERRIDES, RUN
-from anyorder.cli.output import _first_process, check_output_file, results
+from anyorder.cli.output import check_output_file, first_process, results
 from anyorder.cli.progress import Watcher
 from anyorder.system.interruption import INTERRUPTED
 
@@ -36,5 +36,5 @@ def search_orders(
         folder = refresh_orders(settings, output=output, progress=watcher.preparing)
     if folder is None:
         raise typer.Exit(INTERRUPTED)
-    if _first_process():
+    if first_process():
         results.print(f"orders: {folder}", soft_wrap=True)

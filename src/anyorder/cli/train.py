@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from anyorder.cli.options import OVERRIDES, RECIPE
-from anyorder.cli.output import _first_process, print_json, print_line, results, table
+from anyorder.cli.output import first_process, print_json, print_line, results, table
 from anyorder.cli.progress import Watcher
 from anyorder.config.recipe import Recipe, load_recipe
 from anyorder.errors import UserError
@@ -112,7 +112,7 @@ def train(
         finished = train_model(settings, listener=watcher, resume=resume, overwrite=overwrite)
     if not finished:
         raise typer.Exit(INTERRUPTED)
-    if _first_process():
+    if first_process():
         results.print(f"model: {settings.run}", soft_wrap=True)
 
 
@@ -121,7 +121,7 @@ def _forecast(recipe: Recipe, *, resume: bool, overwrite: bool, as_json: bool) -
 
     with Watcher() as watcher:
         forecast = dry_run(recipe, listener=watcher, resume=resume, overwrite=overwrite)
-    if not _first_process():
+    if not first_process():
         return
     if as_json:
         print_json(forecast_json(forecast))

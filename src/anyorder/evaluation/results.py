@@ -189,12 +189,12 @@ def read_report(path: Path) -> EvaluationReport:
     return checked(EvaluationReport, values, origin=str(path))
 
 
-def evaluated_splits(run: Path) -> list[Splits]:
-    """Return the splits that a run was completely evaluated on."""
+def evaluated_splits(run: Path, *, first_lines: int | None = None) -> list[Splits]:
+    """List the splits that a run was evaluated on. first_lines: on this many lines of them; None: on all."""
     return [
         split
         for split in SPLITS
-        if (results_folder(run) / f"{results_name(split, first_lines=None)}.json").exists()
+        if (results_folder(run) / f"{results_name(split, first_lines=first_lines)}.json").exists()
     ]
 
 

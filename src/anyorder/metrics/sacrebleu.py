@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from sacrebleu.metrics import BLEU, CHRF, TER
-from sacrebleu.metrics.base import Metric as SacreMetric
 
 from anyorder.errors import UserError
 from anyorder.metrics.metric import Metric, Numbers, Options, References
+
+# sacreBLEU is imported where it is used: help texts list METRICS, and should not wait for it.
+if TYPE_CHECKING:
+    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics.base import Metric as SacreMetric
 
 # By TER, which would otherwise take a sentence without spaces for a single word.
 _SPLIT_BY_CHARACTER = ("ja-mecab", "zh")
@@ -64,11 +68,15 @@ def bleu_metric(options: Options) -> Metric:
 
 def chrf_metric(options: Options) -> Metric:
     """ChrF, whose F weighs recall twice."""
+    from sacrebleu.metrics import CHRF
+
     return Sacre("chrF2", whole=CHRF(lowercase=options.lowercase))
 
 
 def ter_metric(options: Options) -> Metric:
     """Edits by the length of the references; capitals never count, as sacreBLEU has it."""
+    from sacrebleu.metrics import TER
+
     by_character = options.tokenize in _SPLIT_BY_CHARACTER
     metric = TER(normalized=by_character, asian_support=by_character)
     return Sacre("TER", whole=metric, higher_is_better=False)
@@ -94,6 +102,8 @@ def word_splitter(options: Options) -> WordSplitter:
 
 
 def _bleu(options: Options, *, effective_order: bool = False) -> BLEU:
+    from sacrebleu.metrics import BLEU
+
     name = options.tokenize
     if name not in BLEU.TOKENIZERS:
         raise UserError(f"tokenize {name!r}: allowed: {', '.join(BLEU.TOKENIZERS)}")
