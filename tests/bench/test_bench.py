@@ -1,4 +1,4 @@
-"""Benchmarks of decoding and training, on a model so small that only their tables matter."""
+"""Benchmarks of decoding and training, with a tiny model: only the form of their tables matters."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ SMALL = DecodingWorkload(
 
 
 def test_engines_are_compared_with_indigo_at_each_batch_and_beam() -> None:
-    told: list[tuple[str, int, int]] = []
+    reported: list[tuple[str, int, int]] = []
     rows = bench_engines(
         SMALL,
         batches=[1, 3],
         beams=[1, 2],
         peers=False,
         repeats=1,
-        progress=lambda what, done, total: told.append((what, done, total)),
+        progress=lambda what, done, total: reported.append((what, done, total)),
     )
     measured = [row for row in rows if row.curve is not None]
     assert {(row.curve, row.at) for row in measured} >= {("InDIGO, greedy", 1), ("InDIGO int8, beam 2", 3)}
     assert all(row.against == BASELINE for row in measured)
     assert [row.ratio for row in measured if row.name.endswith(f": {BASELINE}")] == [1.0] * 4
     assert {row.unit for row in rows[-2:]} == {"GFLOPS", "GB/s"}
-    assert told == [
+    assert reported == [
         (f"{search}, batch {batch}", done, 1)
         for search in ("greedy", "beam 2")
         for batch in (1, 3)
@@ -55,10 +55,10 @@ def test_engines_are_compared_with_indigo_at_each_batch_and_beam() -> None:
     ]
 
 
-# Processes of their own
+# Workers
 
 
-def test_turns_go_round_after_warming_up() -> None:
+def test_variants_take_turns_after_warming_up() -> None:
     calls: list[str] = []
 
     def clock(name: str) -> float:
@@ -71,7 +71,7 @@ def test_turns_go_round_after_warming_up() -> None:
 
 
 def notes_taken(file: Path) -> Callable[..., TimedCall]:
-    """Built by a worker: notes down where it was built and which work was done."""
+    """Record the process and its threads, then every call. A worker builds this."""
 
     def note(what: object) -> None:
         with file.open("a") as notes:
@@ -86,7 +86,7 @@ def notes_taken(file: Path) -> Callable[..., TimedCall]:
     return prepare
 
 
-def test_a_worker_builds_once_elsewhere_and_times_nothing_but_the_work(tmp_path: Path) -> None:
+def test_a_worker_builds_once_in_its_process_and_times_only_the_call(tmp_path: Path) -> None:
     file = tmp_path / "notes"
     with Worker("w", partial(notes_taken, file)) as worker:
         seconds = [worker.seconds(turn) for turn in ("first", "second")]
@@ -108,7 +108,7 @@ def mishaps() -> Callable[..., TimedCall]:
     return works.__getitem__
 
 
-def test_what_goes_wrong_in_a_worker_is_told_in_a_line() -> None:
+def test_failures_of_a_worker_are_reported_in_one_line() -> None:
     with Worker("w", mishaps) as worker:
         for mishap, line in {
             "fail": "w: ValueError: two lines",
@@ -191,7 +191,7 @@ def test_a_cold_start_is_compared_with_an_import() -> None:
         bench_cold_start("django-small", " ", repeats=1)
 
 
-def test_a_picture_has_a_curve_for_each_variant() -> None:
+def test_a_chart_has_a_curve_for_each_variant() -> None:
     rows = [
         Measurement(name=f"{name} {at}", value=at, unit="ms", ratio=None, against=None, curve=name, at=at)
         for name in ("one", "other")

@@ -1,4 +1,4 @@
-"""The search that left-to-right models have for required words, and the benchmark that it is for."""
+"""Grid beam search against brute force, and the benchmark that uses it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMIT = 3
 
 
 def holds(sentence: tuple[int, ...], words: list[tuple[int, ...]]) -> bool:
-    """Whether all of these stand in it, none of them inside another."""
+    """Tell whether the sentence contains all words, without overlaps."""
     if not words:
         return True
     first, *others = words
@@ -35,7 +35,7 @@ def holds(sentence: tuple[int, ...], words: list[tuple[int, ...]]) -> bool:
 
 @pytest.mark.parametrize("required", [[], [(WORDS[0],)], [(WORDS[1], WORDS[2])], [(WORDS[2],), (WORDS[0],)]])
 def test_a_wide_grid_finds_the_best_of_all_sentences(required: list[tuple[int, ...]]) -> None:
-    """By the scores that learning goes by, sentence by sentence."""
+    """Compare with the scores of all sentences, as the training loss computes them."""
     for seed in range(3):
         model = tiny_model(seed=seed)
         source, mask = random_sources(lengths=[3], seed=seed)
@@ -70,7 +70,7 @@ def test_a_wide_grid_finds_the_best_of_all_sentences(required: list[tuple[int, .
         ({"copying": True}, "grid beam: the model has model.copying = true; must be false"),
     ],
 )
-def test_models_that_it_knows_nothing_of_are_refused(settings: dict[str, object], complaint: str) -> None:
+def test_unsupported_models_are_refused(settings: dict[str, object], complaint: str) -> None:
     source, mask = random_sources(lengths=[3])
     with pytest.raises(UserError, match=complaint):
         grid_beam(
@@ -92,7 +92,7 @@ def test_models_that_it_knows_nothing_of_are_refused(settings: dict[str, object]
         (["a b"], [""], "target:1: blank line; allowed: a sentence a line"),
     ],
 )
-def test_lines_that_give_no_time_of_a_sentence_are_refused(
+def test_blank_lines_and_empty_files_are_refused(
     sources: list[str],
     targets: list[str],
     complaint: str,
@@ -105,7 +105,7 @@ def test_lines_that_give_no_time_of_a_sentence_are_refused(
     assert_one_line_refusal(answer, complaint)
 
 
-def test_the_benchmark_puts_settings_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_benchmark_compares_conditions(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder, run = learned().folder, learned().run
     answer = call_here(
         capsys,

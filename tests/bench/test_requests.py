@@ -1,4 +1,4 @@
-"""Whether texts keep to what was asked for, by tables; and what is asked for, by laws."""
+"""The checker of constraints, by tables; random requests, by laws."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REFERENCE = st.lists(st.text(alphabet="abcä", min_size=1, max_size=4), min_size
 
 
 @pytest.mark.parametrize(
-    ("text", "request_", "kept"),
+    ("text", "request_", "satisfied"),
     [
         ("ein Hund.", {"must": ["hund"]}, 100),
         ("Hunde rennen", {"must": ["hund"]}, 0),
@@ -37,11 +37,11 @@ REFERENCE = st.lists(st.text(alphabet="abcä", min_size=1, max_size=4), min_size
         ("ein t-shirt", {"must": ["shirt"]}, 0),
     ],
 )
-def test_every_kind_of_constraint_is_counted(text: str, request_: dict[str, Any], kept: float) -> None:
-    assert requests.percent_satisfied([text], [request_]) == pytest.approx(kept)
+def test_every_kind_of_constraint_is_counted(text: str, request_: dict[str, Any], satisfied: float) -> None:
+    assert requests.percent_satisfied([text], [request_]) == pytest.approx(satisfied)
 
 
-def test_without_constraints_there_is_no_share() -> None:
+def test_without_constraints_there_is_no_percentage() -> None:
     assert requests.percent_satisfied(["a", "b"], [{}, {"must": []}]) is None
 
 
@@ -63,22 +63,22 @@ def test_without_constraints_there_is_no_share() -> None:
         ("a x b c", "a ___ b ___{1} c", False),
     ],
 )
-def test_a_template_is_fitted_by_its_blanks(text: str, template: str, fitting: bool) -> None:
+def test_a_template_is_filled_at_its_blanks(text: str, template: str, fitting: bool) -> None:
     assert requests.fits(text, template) is fitting
 
 
 @given(reference=REFERENCE, seed=st.integers(0, 99))
-def test_a_reference_keeps_to_all_that_is_drawn_from_it(reference: str, seed: int) -> None:
-    chance = np.random.default_rng(seed)
-    words = requests.random_words(reference, chance, most=4)
+def test_a_reference_satisfies_every_request_made_from_it(reference: str, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    words = requests.random_words(reference, random, most=4)
     for request in (
         {"must": words},
         {"must": requests.in_order_of(reference, words), "in_order": True},
         {"prefix": requests.first_third(reference)},
         {"suffix": requests.last_third(reference)},
-        {"template": requests.blanked(reference, chance)},
-        {"template": requests.twice_blanked(reference, chance)},
-        {"draft": requests.thinned(reference, chance)},
+        {"template": requests.blanked(reference, random)},
+        {"template": requests.twice_blanked(reference, random)},
+        {"draft": requests.thinned(reference, random)},
     ):
         assert requests.percent_satisfied([reference], [request]) == 100, request
 

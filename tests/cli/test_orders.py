@@ -138,7 +138,7 @@ def test_kept_orders_need_a_search(capsys: Capture, tmp_path: Path) -> None:
         call_here(capsys, "search-orders", run, "--output", output).returncode == 0
     )  # nobody learns from it
     answer = call_here(capsys, "orders", run, "--kept")
-    assert_one_line_refusal(answer, f'{run}: has learned from no kept orders; with order.name = "sao"')
+    assert_one_line_refusal(answer, f'{run}: was not trained on stored orders; with order.name = "sao"')
 
 
 def test_kept_orders_of_other_pairs_are_refused(capsys: Capture, searched_run: Path, tmp_path: Path) -> None:
@@ -146,7 +146,9 @@ def test_kept_orders_of_other_pairs_are_refused(capsys: Capture, searched_run: P
     search = run / "orders" / "step-3" / "search.json"
     search.write_text(json.dumps({**json.loads(search.read_text()), "data": "other"}))
     answer = call_here(capsys, "orders", run, "--kept")
-    assert_one_line_refusal(answer, f"{search.parent}: not the orders of {run}'s training pairs and [search]")
+    assert_one_line_refusal(
+        answer, f"{search.parent}: not the orders of {run}, its training pairs and [search]"
+    )
 
 
 def test_text_shows_figures_baselines_and_examples(capsys: Capture) -> None:

@@ -1,4 +1,4 @@
-"""Runs side by side: rows, tests, tables and pictures."""
+"""Compare runs: rows, significance tests, tables and charts."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ FEW = SignificanceSettings(samples=50)
 
 
 def written(*, right: float, seed: int) -> list[str]:
-    """The reference with mistakes."""
-    chance = Random(seed)
-    return [line if chance.random() < right else line.replace("c d", "d x") for line in REFERENCE]
+    """Return the reference with random mistakes."""
+    random = Random(seed)
+    return [line if random.random() < right else line.replace("c d", "d x") for line in REFERENCE]
 
 
 def sweep(scores: dict[str, dict[int, float]], *, beam: int, by: str = "bleu") -> BeamSweep:
@@ -59,7 +59,7 @@ def sweep(scores: dict[str, dict[int, float]], *, beam: int, by: str = "bleu") -
 
 def evaluated(
     name: str,
-    outputs: Sequence[str],
+    hypotheses: Sequence[str],
     *,
     order: str = "l2r",
     kind: str = "indigo",
@@ -72,7 +72,7 @@ def evaluated(
     folder: Path = Path("runs"),
     **train: Any,  # noqa: ANN401 (keys of a recipe)
 ) -> RunResults:
-    """Results of a run, without the model."""
+    """Return the results of a run that has no model."""
     files = {"source": "s", "target": "t"}
     recipe = {
         "run": folder / name,
@@ -81,13 +81,13 @@ def evaluated(
         "model": {"kind": kind},
     }
     options = Options(tokenize=tokenize)
-    scored = evaluate(outputs, [references], metrics=metrics, options=options)
+    scored = evaluate(hypotheses, [references], metrics=metrics, options=options)
     report = EvaluationReport(
         versions={},
         finished_at="",
         decoding_seconds=0.0,
         split="test",
-        lines=len(outputs),
+        lines=len(hypotheses),
         unfinished=0,
         unknown=0,
         scores={
@@ -103,11 +103,13 @@ def evaluated(
         decode=Decode(beam=beam),
         sweep=swept,
         model="",
-        hypotheses=digest(outputs),
+        hypotheses=digest(hypotheses),
         references=[digest(references)],
         recipe=Recipe.model_validate(recipe | {"train": {"seed": seed, **train}}),
     )
-    return RunResults(folder / name, report=report, hypotheses=list(outputs), references=[list(references)])
+    return RunResults(
+        folder / name, report=report, hypotheses=list(hypotheses), references=[list(references)]
+    )
 
 
 L2R = [evaluated(f"l2r-{seed}", written(right=0.5, seed=seed), seed=seed) for seed in (1, 2, 3)]
@@ -124,12 +126,12 @@ def names(groups: list[list[RunResults]]) -> list[list[str]]:
 
 
 @given(order=st.permutations([*L2R, *SAO]))
-def test_trainings_of_a_system_are_one_row_wherever_they_stand(order: list[RunResults]) -> None:
+def test_trainings_of_a_system_are_one_row_in_any_order(order: list[RunResults]) -> None:
     found = {frozenset(group) for group in names(group_trainings(order))}
     assert found == {frozenset(f"{kind}-{seed}" for seed in (1, 2, 3)) for kind in ("l2r", "sao")}
 
 
-def test_rows_are_called_by_what_differs() -> None:
+def test_labels_of_rows() -> None:
     kinds = [evaluated(kind, REFERENCE, kind=kind) for kind in ("transformer", "insertion")]
     groups = group_trainings([L2R[0], SAO[0], *kinds])
     assert row_labels(groups) == ["L2R", "SAO", "Transformer", "Insertion Transformer"]
@@ -191,7 +193,7 @@ def test_scores_are_means_with_their_deviation() -> None:
     assert (row.label, row.seeds, single.label) == ("L2R", [1, 2, 3], "SAO")
 
 
-def test_the_best_is_marked_by_what_is_told_of_it() -> None:
+def test_scores_that_round_to_the_best_are_marked() -> None:
     worse, better = (
         evaluated("worse", written(right=0.2, seed=1)),
         evaluated("better", REFERENCE, order="odd"),
@@ -202,7 +204,7 @@ def test_the_best_is_marked_by_what_is_told_of_it() -> None:
         assert [row.scores[name].best for row in rows] == [False, True, True]
 
 
-def test_rows_of_the_same_order_are_told_apart() -> None:
+def test_rows_of_the_same_order_have_distinct_labels() -> None:
     runs = [L2R[0], evaluated("slow", REFERENCE, lr=1e-4), SAO[0]]
     assert [row.label for row in compare_runs(runs, significance=FEW).rows] == [
         "L2R l2r-1",
@@ -244,7 +246,7 @@ def test_the_baseline_is_left_to_right_or_what_is_asked_for() -> None:
     assert tested(baseline=SAO[0].run) == ("SAO", ["L2R"])
     insertion = evaluated(
         "insertion", REFERENCE, kind="insertion"
-    )  # whose recipe says l2r, but it has no order
+    )  # its recipe says l2r, but it has no order
     assert compare_runs([insertion, L2R[0]], significance=FEW).baseline == "L2R"
     alone = compare_runs([SAO[0], evaluated("odd", REFERENCE, order="odd")], significance=FEW)
     assert alone.baseline is None
@@ -280,7 +282,7 @@ def test_tables_hold_what_was_compared() -> None:
     assert [row[1].text for row in differences.rows] == ["BLEU", "exact match"]
 
 
-def test_p_over_seeds_is_shown_where_there_are_some() -> None:
+def test_p_over_seeds_is_shown_if_known() -> None:
     differences = difference_table(compare_runs([*L2R, *SAO], significance=FEW))
     assert differences is not None
     assert differences.columns[-1] == "p (seeds)"
@@ -312,9 +314,9 @@ def test_latex() -> None:
 
 
 def test_every_run_is_named() -> None:
-    told = "\n".join(explanation(small_comparison()))
-    assert all(str(one.run) in told for one in L2R)
-    assert "runs/a_b&c|d (beam 1)" in told
+    text = "\n".join(explanation(small_comparison()))
+    assert all(str(one.run) in text for one in L2R)
+    assert "runs/a_b&c|d (beam 1)" in text
 
 
 # Beams
@@ -359,7 +361,7 @@ CURVES = [
 ]
 
 
-def test_the_picture_has_a_dot_for_each_score() -> None:
+def test_the_chart_has_a_dot_for_each_score() -> None:
     root = ElementTree.fromstring(beam_chart(CURVES, title="a & b", metric="BLEU"))
     dots = {dot.find("{*}title").text: dot.attrib for dot in root.findall("{*}circle")}
     assert list(dots) == [
@@ -377,7 +379,7 @@ def test_the_picture_has_a_dot_for_each_score() -> None:
     assert {"<L2R>", "SAO", "BLEU", "beam", "a & b"} <= {text.text for text in root.findall("{*}text")}
 
 
-def test_the_picture_of_one_score() -> None:
+def test_the_chart_of_one_score() -> None:
     root = ElementTree.fromstring(
         beam_chart([BeamCurve(label="x", scores={3: 5.0}, picked=3)], title="", metric="")
     )
@@ -386,7 +388,7 @@ def test_the_picture_of_one_score() -> None:
     assert 0 < float(dot.attrib["cy"]) < float(root.attrib["height"])
 
 
-def test_the_picture_needs_nothing_from_outside() -> None:
+def test_the_chart_needs_nothing_from_outside() -> None:
     picture = beam_chart(CURVES, title="t", metric="m")
     assert picture.count("http") == 1  # the name of the SVG namespace
     assert "url(" not in picture
@@ -397,7 +399,7 @@ def test_the_picture_needs_nothing_from_outside() -> None:
 
 
 def saved(results: RunResults, folder: Path) -> Path:
-    """The run's folder with the results in it."""
+    """Save results and return the folder of the run."""
     run = folder / results.run.name
     moved = RunResults(
         run=run, report=results.report, hypotheses=results.hypotheses, references=results.references
@@ -409,11 +411,11 @@ def saved(results: RunResults, folder: Path) -> Path:
 def test_the_command_in_all_formats(capsys: Capture, tmp_path: Path) -> None:
     runs = [saved(one, tmp_path) for one in (*L2R, *SAO)]
     how = ["--samples", "50"]
-    (told,) = json_lines(call_here(capsys, "compare", *runs, *how, "--format", "json"))
-    assert [row["label"] for row in told["rows"]] == ["L2R", "SAO"]
-    assert told["rows"][1]["differences"]["bleu"]["over_lines"]["samples"] == 50
+    (printed,) = json_lines(call_here(capsys, "compare", *runs, *how, "--format", "json"))
+    assert [row["label"] for row in printed["rows"]] == ["L2R", "SAO"]
+    assert printed["rows"][1]["differences"]["bleu"]["over_lines"]["samples"] == 50
     text = call_here(capsys, "compare", *runs, *how).stdout.decode()
-    best = told["rows"][1]["scores"]["bleu"]
+    best = printed["rows"][1]["scores"]["bleu"]
     assert f"{best['mean']:.2f} ± {best['deviation']:.2f}*" in text
     assert "p (seeds): all ways to deal the trainings to the two rows" in text
     for form, sign in (("markdown", "**"), ("latex", r"\textbf")):
@@ -425,10 +427,10 @@ def test_the_command_in_all_formats(capsys: Capture, tmp_path: Path) -> None:
 def test_the_command_takes_a_baseline_from_elsewhere(capsys: Capture, tmp_path: Path) -> None:
     baseline, run = (saved(one, tmp_path) for one in (L2R[0], SAO[0]))
     flags = ["--baseline", baseline, "--metrics", "exact", "--samples", "20", "--format", "json"]
-    (told,) = json_lines(call_here(capsys, "compare", run, *flags))
-    assert told["baseline"] == "L2R"
-    assert list(told["metrics"]) == ["exact"]
-    assert list(told["rows"][0]["differences"]) == ["exact"]
+    (printed,) = json_lines(call_here(capsys, "compare", run, *flags))
+    assert printed["baseline"] == "L2R"
+    assert list(printed["metrics"]) == ["exact"]
+    assert list(printed["rows"][0]["differences"]) == ["exact"]
     spelled = tmp_path / "elsewhere" / ".." / baseline.name
     spelled.parent.parent.mkdir()
     again = call_here(capsys, "compare", run, baseline, *flags[2:], "--baseline", spelled)
@@ -523,16 +525,16 @@ def unseen(one: RunResults, *, lines: int, **scores: float) -> RunResults:
     )
 
 
-def test_a_row_has_mean_scores_without_what_training_has_seen() -> None:
+def test_a_row_has_mean_scores_of_unseen_lines() -> None:
     rows = [unseen(one, lines=30, bleu=score, exact=50) for one, score in zip(L2R, (10, 20, 33), strict=True)]
     other = unseen(SAO[0], lines=30, bleu=40, exact=60)
     compared = compare_runs([*rows, other], metrics=["bleu", "exact"], significance=FEW)
     assert (compared.seen_lines, [row.unseen_scores["bleu"] for row in compared.rows]) == (10, [21, 40])
-    told = "L2R: BLEU 21.00, exact match 50.00; SAO: BLEU 40.00, exact match 60.00"
-    assert f"without the 10 lines that also occur in train: {told}" in explanation(compared)
+    scores = "L2R: BLEU 21.00, exact match 50.00; SAO: BLEU 40.00, exact match 60.00"
+    assert f"without the 10 lines that also occur in train: {scores}" in explanation(compared)
 
 
-def test_nothing_is_said_where_it_is_not_known_of_all_runs() -> None:
+def test_unseen_scores_need_to_be_known_of_all_runs() -> None:
     known = unseen(L2R[0], lines=30, bleu=1, ter=1, exact=1)
     compared = compare_runs([known, SAO[0]], significance=FEW)
     assert (compared.seen_lines, [row.unseen_scores for row in compared.rows]) == (0, [{}, {}])

@@ -1,4 +1,4 @@
-"""Evaluating a run: what is decoded, scored, kept and refused."""
+"""Evaluate a run: decoding, scoring, stored files, and refusals."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ from anyorder.metrics.metric import Options
 
 Capture = pytest.CaptureFixture[str]
 
-# The corpus of the tests has no test split, so its training pairs are one.
+# The corpus of the tests has no test split, so its training pairs take that role.
 TEST_SPLIT = ["data.test.source=train.source", "data.test.target=train.target"]
 OF_TIME = ("finished_at", "decoding_seconds", "recipe")  # in a report; the recipe names the run's folder
 
 
 @dataclass
 class Watcher:
-    """Remembers what was decoded; gives up when it comes to some work."""
+    """Records what was decoded, and can interrupt the evaluation at a given task."""
 
-    gives_up_at: str = ""
+    interrupt_at: str = ""
     decoded: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
         pass
 
     def preparing(self, what: str, done: int, total: int) -> None:
-        if what == self.gives_up_at:
+        if what == self.interrupt_at:
             raise KeyboardInterrupt
         if done == total:
             self.decoded.append(what)
@@ -64,13 +64,13 @@ class Watcher:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A trained model that nobody has evaluated."""
+    """A trained model without results."""
     return shutil.copytree(learned().run, tmp_path / "run", ignore=shutil.ignore_patterns("last"))
 
 
-def evaluator(run: Path, *, gives_up_at: str = "", **how: Any) -> Evaluator:  # noqa: ANN401 (as load has it)
+def evaluator(run: Path, *, interrupt_at: str = "", **how: Any) -> Evaluator:  # noqa: ANN401 (as load has it)
     return Evaluator.load(
-        run, listener=Watcher(gives_up_at=gives_up_at), overrides=TEST_SPLIT, device="cpu", **how
+        run, listener=Watcher(interrupt_at=interrupt_at), overrides=TEST_SPLIT, device="cpu", **how
     )
 
 
@@ -84,34 +84,34 @@ def text_of(path: Path) -> list[str]:
 
 
 def generated(capsys: Capture, run: Path, source: str, *, beam: int) -> list[str]:
-    """What `anyorder generate` writes."""
+    """Return the hypotheses of `anyorder generate`."""
     answer = call_here(capsys, "generate", run, learned().folder / source, "--beam", beam)
     return answer.stdout.decode().splitlines()
 
 
-def bleu(outputs: list[str], reference: list[str]) -> float:
-    """By sacreBLEU itself."""
-    return BLEU(tokenize="none", force=True).corpus_score(outputs, [reference]).score
+def bleu(hypotheses: list[str], reference: list[str]) -> float:
+    """Compute BLEU with sacreBLEU itself."""
+    return BLEU(tokenize="none", force=True).corpus_score(hypotheses, [reference]).score
 
 
 # What is decoded and scored
 
 
-def test_outputs_and_scores_of_a_split(capsys: Capture, run: Path) -> None:
+def test_hypotheses_and_scores_of_a_split(capsys: Capture, run: Path) -> None:
     flags = ["--split", "test", "--beam", "2", "--metrics", "bleu,exact,python", "--json"]
-    (told,) = json_lines(call_here(capsys, "evaluate", run, *TEST_SPLIT, *flags))
-    outputs, reference = text_of(run / "results/test.txt"), text_of(learned().folder / "train.target")
-    assert outputs == generated(capsys, run, "train.source", beam=2)
+    (report,) = json_lines(call_here(capsys, "evaluate", run, *TEST_SPLIT, *flags))
+    hypotheses, reference = text_of(run / "results/test.txt"), text_of(learned().folder / "train.target")
+    assert hypotheses == generated(capsys, run, "train.source", beam=2)
     assert text_of(run / "results/test.ref1.txt") == reference
-    assert told["lines"] == PAIRS["train"]
-    assert told["scores"]["bleu"]["score"] == pytest.approx(bleu(outputs, reference))
-    assert "tok:none" in told["scores"]["bleu"]["signature"]
-    right = sum(output == wanted for output, wanted in zip(outputs, reference, strict=True))
-    assert told["scores"]["exact"]["score"] == pytest.approx(100 * right / len(outputs))
-    assert set(told["scores"]) == {"bleu", "exact", "python"}
-    assert told["decode"]["beam"] == 2
-    assert set(told["versions"]) == {"python", "torch", "sacrebleu"}
-    assert told == json.loads((run / "results/test.json").read_text())
+    assert report["lines"] == PAIRS["train"]
+    assert report["scores"]["bleu"]["score"] == pytest.approx(bleu(hypotheses, reference))
+    assert "tok:none" in report["scores"]["bleu"]["signature"]
+    right = sum(hypothesis == wanted for hypothesis, wanted in zip(hypotheses, reference, strict=True))
+    assert report["scores"]["exact"]["score"] == pytest.approx(100 * right / len(hypotheses))
+    assert set(report["scores"]) == {"bleu", "exact", "python"}
+    assert report["decode"]["beam"] == 2
+    assert set(report["versions"]) == {"python", "torch", "sacrebleu"}
+    assert report == json.loads((run / "results/test.json").read_text())
 
 
 def test_the_beam_is_picked_on_dev(capsys: Capture, run: Path) -> None:
@@ -131,7 +131,7 @@ def test_the_beam_is_picked_on_dev(capsys: Capture, run: Path) -> None:
     assert evaluated.report.scores["bleu"].score == pytest.approx(sweep.scores["test"][sweep.beam])
 
 
-def test_of_edit_rates_the_lowest_is_the_best(run: Path) -> None:
+def test_the_lowest_edit_rate_is_the_best(run: Path) -> None:
     sweep = evaluator(run).evaluate("dev", beams=[1, 2, 3], by="ter").report.sweep
     assert sweep is not None
     assert sweep.scores["dev"][sweep.beam] == min(sweep.scores["dev"].values())
@@ -146,7 +146,7 @@ def test_the_beam_is_picked_by_what_picked_the_checkpoint(run: Path) -> None:
     assert sweep.by == "exact"
 
 
-def test_first_lines_are_those_of_the_whole(run: Path) -> None:
+def test_first_lines_are_decoded_as_in_the_whole_split(run: Path) -> None:
     whole = evaluator(run).evaluate("test")
     part = evaluator(run, first_lines=7).evaluate("test")
     assert part.path.name == "test-first-7.json"
@@ -167,14 +167,14 @@ def test_evaluating_twice_gives_the_same(run: Path, tmp_path: Path) -> None:
     assert one == other
 
 
-def test_a_blank_source_has_a_blank_output(capsys: Capture, run: Path, tmp_path: Path) -> None:
+def test_a_blank_source_has_a_blank_hypothesis(capsys: Capture, run: Path, tmp_path: Path) -> None:
     source, target = (
         write_lines(tmp_path / "s", ["a b", "", "c"]),
         write_lines(tmp_path / "t", ["b a", "x", ""]),
     )
     files = [f"data.test.source={source}", f"data.test.target={target}"]
-    (told,) = json_lines(call_here(capsys, "evaluate", run, *files, "--json"))
-    assert told["lines"] == 3
+    (report,) = json_lines(call_here(capsys, "evaluate", run, *files, "--json"))
+    assert report["lines"] == 3
     assert text_of(run / "results/test.txt")[1] == ""
 
 
@@ -197,11 +197,11 @@ def test_models_of_feature_vectors(tmp_path: Path) -> None:
     assert len(text_of(tmp_path / "run/results/dev.txt")) == PAIRS["dev"]
 
 
-# What a reader of the scores should know
+# Remarks on the scores
 
 
 def some_seen(folder: Path) -> tuple[list[str], list[str]]:
-    """A test split in folder: dev's pairs, two of train, and one whose source alone stands in train."""
+    """Write a test split: the pairs of dev, two of train, and one with a source of train only."""
     source, target = (text_of(learned().folder / f"dev.{side}") for side in ("source", "target"))
     train_source, train_target = (
         text_of(learned().folder / f"train.{side}") for side in ("source", "target")
@@ -219,33 +219,33 @@ def test_scores_without_what_training_has_seen(capsys: Capture, run: Path, tmp_p
     files = [f"data.test.{side}={tmp_path / f'test.{side}'}" for side in ("source", "target")]
     answer = call_here(capsys, "evaluate", run, *files, "--metrics", "bleu,exact")
     report = load_results(run, "test").report
-    outputs = text_of(run / "results/test.txt")
+    hypotheses = text_of(run / "results/test.txt")
     unseen = [*range(1, 1 + PAIRS["dev"]), len(targets) - 1]
     assert report.unseen is not None
     assert report.unseen.lines == len(unseen)
-    alone = [outputs[line] for line in unseen], [targets[line] for line in unseen]
-    right = sum(output == target for output, target in zip(*alone, strict=True))
+    alone = [hypotheses[line] for line in unseen], [targets[line] for line in unseen]
+    right = sum(hypothesis == target for hypothesis, target in zip(*alone, strict=True))
     assert report.unseen.scores == pytest.approx({"bleu": bleu(*alone), "exact": 100 * right / len(unseen)})
     shown = "without the 2 lines that also occur in train: BLEU {bleu:.2f}, exact match {exact:.2f}"
     assert shown.format(**report.unseen.scores) in answer.stdout.decode().splitlines()
 
 
-def test_where_training_has_seen_all_no_score_is_left(run: Path) -> None:
+def test_no_score_remains_if_training_has_seen_all_lines(run: Path) -> None:
     report = evaluator(run).evaluate("test").report
     assert report.unseen is not None
     assert (report.unseen.lines, report.unseen.scores) == (0, {})
     assert report.remarks == ["without the 60 lines that also occur in train: no line remains"]
 
 
-def test_training_text_that_is_gone_is_no_reason_to_lose_scores(capsys: Capture, run: Path) -> None:
+def test_missing_training_data_does_not_lose_scores(capsys: Capture, run: Path) -> None:
     answer = call_here(capsys, "evaluate", run, "data.train.source=gone", "--split", "dev", "--json")
-    (told,) = json_lines(answer)
-    assert told["unseen"] is None
-    assert set(told["scores"]) == {"bleu", "chrf", "ter", "exact"}
+    (report,) = json_lines(answer)
+    assert report["unseen"] is None
+    assert set(report["scores"]) == {"bleu", "chrf", "ter", "exact"}
     assert b"can't find out which lines training has seen: " in answer.stderr
 
 
-def test_what_exact_match_can_be_at_most(run: Path, tmp_path: Path) -> None:
+def test_the_upper_bound_on_exact_match(run: Path, tmp_path: Path) -> None:
     targets = ["a b", "a new", "c", "d newer newest"]
     source, target = write_lines(tmp_path / "s", targets), write_lines(tmp_path / "t", targets)
     how = [f"data.test.source={source}", f"data.test.target={target}"]
@@ -267,15 +267,15 @@ LINES = st.lists(
 @given(lines=LINES)
 def test_an_unknown_word_is_never_right(lines: list[str]) -> None:
     shown = distinct_unknowns(lines, [lines])
-    for output, written in zip(shown, lines, strict=True):
-        assert (output == written) == ("<unk>" not in written)
-        assert len(output.split()) == len(written.split())
+    for hypothesis, written in zip(shown, lines, strict=True):
+        assert (hypothesis == written) == ("<unk>" not in written)
+        assert len(hypothesis.split()) == len(written.split())
 
 
-# What is kept
+# Stored hypotheses
 
 
-def test_what_was_decoded_is_kept_until_something_changes(run: Path) -> None:
+def test_hypotheses_are_stored_until_something_changes(run: Path) -> None:
     first, same, other_metrics, wider = (evaluator(run) for _ in range(4))
     first.evaluate("dev", beams=[1, 2])
     assert decoded_by(first) == ["decoding dev, beam 1", "decoding dev, beam 2"]
@@ -286,7 +286,7 @@ def test_what_was_decoded_is_kept_until_something_changes(run: Path) -> None:
     assert decoded_by(wider) == ["decoding dev, beam 3"]
 
 
-def test_another_model_or_search_is_decoded_anew(run: Path, tmp_path: Path) -> None:
+def test_another_model_or_search_is_decoded_again(run: Path, tmp_path: Path) -> None:
     evaluator(run).evaluate("dev")
     penalised = Evaluator.load(run, listener=Watcher(), overrides=["decode.length_penalty=0"], device="cpu")
     penalised.evaluate("dev")
@@ -299,44 +299,44 @@ def test_another_model_or_search_is_decoded_anew(run: Path, tmp_path: Path) -> N
 
 
 def test_a_stopped_sweep_goes_on_where_it_was(run: Path) -> None:
-    stopped = evaluator(run, gives_up_at="decoding dev, beam 3")
+    stopped = evaluator(run, interrupt_at="decoding dev, beam 3")
     with pytest.raises(KeyboardInterrupt):
         stopped.evaluate("test", beams=[1, 2, 3])
-    kept = sorted(path.name for path in (run / "results").rglob("*") if path.is_file())
-    assert kept == ["dev-beam-1.json", "dev-beam-2.json"]
+    stored = sorted(path.name for path in (run / "results").rglob("*") if path.is_file())
+    assert stored == ["dev-beam-1.json", "dev-beam-2.json"]
     gone_on = evaluator(run)
     gone_on.evaluate("test", beams=[1, 2, 3])
     assert "decoding dev, beam 3" in decoded_by(gone_on)
     assert not set(decoded_by(gone_on)) & set(decoded_by(stopped))
 
 
-def test_again_means_all_of_it(capsys: Capture, run: Path) -> None:
-    kept = run / "results/decoded/dev-beam-1.json"
+def test_again_ignores_stored_hypotheses(capsys: Capture, run: Path) -> None:
+    stored = run / "results/decoded/dev-beam-1.json"
     json_lines(call_here(capsys, "evaluate", run, "--split", "dev", "--json"))
-    forged = json.loads(kept.read_text()) | {"hypotheses": ["forged"] * PAIRS["dev"]}
-    kept.write_text(json.dumps(forged))
+    forged = json.loads(stored.read_text()) | {"hypotheses": ["forged"] * PAIRS["dev"]}
+    stored.write_text(json.dumps(forged))
     json_lines(call_here(capsys, "evaluate", run, "--split", "dev", "--json"))
     assert "forged" in text_of(run / "results/dev.txt")
     json_lines(call_here(capsys, "evaluate", run, "--split", "dev", "--again", "--json"))
     assert "forged" not in text_of(run / "results/dev.txt")
 
 
-def test_again_takes_nothing_away_that_it_does_not_make_anew(capsys: Capture, run: Path) -> None:
+def test_again_deletes_only_what_it_decodes(capsys: Capture, run: Path) -> None:
     json_lines(call_here(capsys, "evaluate", run, "--split", "dev", "--beam", "1,2", "--json"))
-    kept = sorted((run / "results/decoded").iterdir())
+    stored = sorted((run / "results/decoded").iterdir())
     refused = call_here(capsys, "evaluate", run, "data.test.source=gone", "--split", "test", "--again")
     assert refused.returncode == 2
-    assert sorted((run / "results/decoded").iterdir()) == kept
+    assert sorted((run / "results/decoded").iterdir()) == stored
 
 
-def test_references_of_an_evaluation_by_more_of_them_are_gone(run: Path) -> None:
+def test_surplus_references_of_an_earlier_evaluation_are_deleted(run: Path) -> None:
     lines = [["a"] * PAIRS["dev"]] * 3
     evaluator(run).evaluate("dev", scoring=ScoringSettings(references=lines))
     evaluator(run).evaluate("dev")
     assert [path.name for path in sorted((run / "results").glob("dev.ref*.txt"))] == ["dev.ref1.txt"]
 
 
-def test_broken_leftovers_are_decoded_anew(run: Path) -> None:
+def test_broken_leftovers_are_decoded_again(run: Path) -> None:
     evaluator(run).evaluate("dev")
     (run / "results/decoded/dev-beam-1.json").write_text('{"hypotheses": [')
     mended = evaluator(run)
@@ -367,17 +367,17 @@ def test_interrupting_leaves_nothing_half_written(run: Path) -> None:
         json.loads(path.read_text())
 
 
-def test_a_full_disk_is_told_in_one_line(capsys: Capture, run: Path) -> None:
+def test_a_full_disk_is_reported_in_one_line(capsys: Capture, run: Path) -> None:
     with full_disk():
         answer = call_here(capsys, "evaluate", run, "--split", "dev")
     assert_one_line_refusal(answer, "dev-beam-1.json: can't be written")
     assert [path for path in (run / "results").rglob("*") if path.is_file()] == []
 
 
-# What people see and may say
+# The command
 
 
-def test_people_see_beams_scores_and_where_they_are(capsys: Capture, run: Path) -> None:
+def test_the_command_shows_beams_scores_and_the_path(capsys: Capture, run: Path) -> None:
     answer = call_here(capsys, "evaluate", run, *TEST_SPLIT, "--beam", "1,2", "--all-beams")
     shown = answer.stdout.decode().splitlines()
     report = load_results(run, "test").report
@@ -431,7 +431,7 @@ def test_other_beams_are_refused(given: str) -> None:
         ("", "give RUN, the folder of a trained model, or --hyp and --ref"),
     ],
 )
-def test_bad_input_is_answered_in_one_line(
+def test_bad_input_is_refused_in_one_line(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, run: Path, arguments: str, part: str
 ) -> None:
     monkeypatch.chdir(run.parent)
@@ -441,7 +441,7 @@ def test_bad_input_is_answered_in_one_line(
     assert not list(run.parent.glob("RUN/results/*.json"))
 
 
-# Reading it again
+# Reading results
 
 
 def spoil(path: Path, old: str, new: str) -> None:
@@ -496,7 +496,7 @@ def test_results_of_another_model_are_refused(run: Path) -> None:
         load_results(run, "dev")
 
 
-def test_absent_results_are_told_with_the_command_that_makes_them(run: Path) -> None:
+def test_missing_results_are_refused_with_the_command_that_creates_them(run: Path) -> None:
     with pytest.raises(UserError) as refused:
         load_results(run, "test", first_lines=9)
     remedy = f"`anyorder evaluate {run} --split test --lines 9` creates them"

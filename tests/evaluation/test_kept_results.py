@@ -1,4 +1,4 @@
-"""Results that are kept under docs/results can be put into tables, and tell nothing of someone's machine."""
+"""The results under docs/results can be compared, and contain no path of a machine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from anyorder.evaluation.compare import SignificanceSettings, compare_runs
 from anyorder.evaluation.results import RunResults, read_report
 from anyorder.evaluation.tables import as_markdown
 
-KEPT = Path(__file__).parents[2] / "docs" / "results"
+STORED = Path(__file__).parents[2] / "docs" / "results"
 
 
 def tables(folder: Path) -> dict[Path, str]:
-    """The runs of each folder side by side, as Markdown; without their text nothing is tested."""
+    """Compare the runs of each folder, as Markdown. Without their text there are no significance tests."""
     reports = sorted(folder.rglob("*.json"))
     made = {}
     for task, of_task in groupby(reports, key=lambda path: path.parent):
@@ -36,25 +36,25 @@ def report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Path:
     return run / "results" / "dev.json"
 
 
-def test_what_evaluate_writes_can_be_kept(report: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "kept" / "reverse"
+def test_a_new_report_can_be_added(report: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "stored" / "reverse"
     folder.mkdir(parents=True)
     for name in ("one.json", "two.json"):
         shutil.copy(report, folder / name)
-    (made,) = tables(tmp_path / "kept").values()
+    (made,) = tables(tmp_path / "stored").values()
     score = read_report(report).scores["bleu"].score
     assert made.count(f"{score:.2f}") == 2
     (folder / "three.json").write_text("{}")
     with pytest.raises(UserError, match=r"three\.json: not the results of an evaluation"):
-        tables(tmp_path / "kept")
+        tables(tmp_path / "stored")
 
 
-def test_all_that_is_kept_makes_tables() -> None:
-    assert set(tables(KEPT)) == {path.parent for path in KEPT.rglob("*.json")}
+def test_all_stored_results_can_be_compared() -> None:
+    assert set(tables(STORED)) == {path.parent for path in STORED.rglob("*.json")}
 
 
-def test_what_is_kept_names_no_folder_of_a_machine() -> None:
-    for path in KEPT.rglob("*.json"):
+def test_stored_results_contain_no_absolute_path() -> None:
+    for path in STORED.rglob("*.json"):
         recipe = read_report(path).recipe
         given = [recipe.run, recipe.data.root, recipe.data.cache, recipe.train.init]
         assert [folder for folder in given if folder is not None and folder.is_absolute()] == [], path

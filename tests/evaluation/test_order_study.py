@@ -1,4 +1,4 @@
-"""Orders of a trained model: those it finds are the best of all, and those it writes are its own."""
+"""Orders of a trained model: searched ones equal brute force, decoded ones equal `generate`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from anyorder.errors import UserError
 from anyorder.evaluation.order_study import (
     FoundOrders,
     OrderedSentence,
+    decode_orders,
     files_of_pairs,
     frequency_labels,
-    search_targets,
+    search_target_orders,
     training_counts,
-    written_outputs,
 )
 from anyorder.inference.generator import Generator
 from anyorder.inference.model_folder import Trained, load_trained
@@ -48,7 +48,7 @@ def with_batches_of(trained: Trained, tokens: int) -> Trained:
 
 def test_a_wide_search_finds_the_best_of_all_orders(trained: Trained, tmp_path: Path) -> None:
     sources, targets = ["a b c", "d e", "f", "g h a b"], ["c b a", "e d", "f", "b a h g"]
-    found = search_targets(trained, pairs(tmp_path, sources, targets), beam=24, device=CPU)
+    found = search_target_orders(trained, pairs(tmp_path, sources, targets), beam=24, device=CPU)
     generator = Generator(trained, device=CPU)
     for sentence, source, target in zip(found.sentences, sources, targets, strict=True):
         every_order = list(permutations(range(1, len(target.split()) + 1)))
@@ -65,8 +65,8 @@ def test_a_wide_search_finds_the_best_of_all_orders(trained: Trained, tmp_path: 
 
 def test_orders_do_not_depend_on_how_lines_are_batched(trained: Trained) -> None:
     files = split_files(trained.recipe, "train")
-    together = search_targets(with_batches_of(trained, 1000), files, beam=3, device=CPU)
-    alone = search_targets(with_batches_of(trained, 1), files, beam=3, device=CPU)
+    together = search_target_orders(with_batches_of(trained, 1000), files, beam=3, device=CPU)
+    alone = search_target_orders(with_batches_of(trained, 1), files, beam=3, device=CPU)
     assert [one.line for one in together.sentences] == list(range(1, PAIRS["train"] + 1))
     assert [one.tokens for one in together.sentences] == [one.tokens for one in alone.sentences]
     # Which of two equal words comes first is a tie, which falls as the batch lies, and beams may part there.
@@ -81,11 +81,11 @@ def test_orders_do_not_depend_on_how_lines_are_batched(trained: Trained) -> None
 def test_the_first_lines_are_the_same_ones(trained: Trained) -> None:
     files = split_files(trained.recipe, "dev")
     progress: list[tuple[int, int]] = []
-    first = search_targets(
-        trained, files, beam=2, lines=3, device=CPU, progress=lambda *told: progress.append(told)
+    first = search_target_orders(
+        trained, files, beam=2, lines=3, device=CPU, progress=lambda *call: progress.append(call)
     )
     assert [one.positions for one in first.sentences] == [
-        one.positions for one in search_targets(trained, files, beam=2, device=CPU).sentences[:3]
+        one.positions for one in search_target_orders(trained, files, beam=2, device=CPU).sentences[:3]
     ]
     assert progress == [(3, 3)]
 
@@ -93,18 +93,18 @@ def test_the_first_lines_are_the_same_ones(trained: Trained) -> None:
 def test_what_is_left_out_is_counted(trained: Trained, tmp_path: Path) -> None:
     long = " ".join("abc" * 40)
     files = pairs(tmp_path, ["a", "b", "", "c"], ["a", long, "c", ""])
-    found = search_targets(trained, files, beam=2, device=CPU)
+    found = search_target_orders(trained, files, beam=2, device=CPU)
     assert [one.line for one in found.sentences] == [1]
     assert found.left_out == {"longer than search.max_length = 64 tokens": 1, "empty line": 2}
 
 
-def test_outputs_are_written_as_by_generate(trained: Trained) -> None:
-    found = written_outputs(trained, split_files(trained.recipe, "dev"), device=CPU)
+def test_decoded_orders_are_those_of_generate(trained: Trained) -> None:
+    found = decode_orders(trained, split_files(trained.recipe, "dev"), device=CPU)
     sources = (learned().folder / "dev.source").read_text().splitlines()
-    answers = [outputs[0] for outputs in Generator(trained, device=CPU).generate(sources)]
-    finished = {line: output for line, output in enumerate(answers, start=1) if output.finished}
+    answers = [hypotheses[0] for hypotheses in Generator(trained, device=CPU).generate(sources)]
+    finished = {line: hypothesis for line, hypothesis in enumerate(answers, start=1) if hypothesis.finished}
     assert {one.line: one.positions for one in found.sentences} == {
-        line: output.positions for line, output in finished.items()
+        line: hypothesis.positions for line, hypothesis in finished.items()
     }
     for one in found.sentences:
         assert " ".join(one.tokens) == finished[one.line].text
@@ -114,7 +114,7 @@ def test_outputs_are_written_as_by_generate(trained: Trained) -> None:
 
 
 def words_spelled(found: FoundOrders) -> list[list[str]]:
-    """The words that the tokens spell when they are cut as `pieces` says."""
+    """Join the tokens of each word, as many as `pieces` says."""
     spelled = []
     for sentence in found.sentences:
         tokens = iter(sentence.tokens)
@@ -137,8 +137,8 @@ def test_pieces_make_up_words(tmp_path: Path) -> None:
     learn(recipe, tmp_path / "run", "text.unit=bpe", "text.vocabulary=30", "train.steps=40", "order.name=l2r")
     trained = load_trained(tmp_path / "run", device=CPU)
     files = split_files(trained.recipe, "dev")
-    searched = search_targets(trained, files, beam=2, device=CPU)
-    written = written_outputs(trained, files, device=CPU)
+    searched = search_target_orders(trained, files, beam=2, device=CPU)
+    written = decode_orders(trained, files, device=CPU)
     for found in (searched, written):
         assert words_spelled(found) == [list(sentence.words) for sentence in found.sentences]
         assert any(pieces > 1 for sentence in found.sentences for pieces in sentence.pieces)
@@ -170,15 +170,15 @@ def test_pictures_are_sources_too(tmp_path: Path) -> None:
     recipe = write_picture_corpus(tmp_path)
     learn(recipe, tmp_path / "run", "train.steps=2", "train.validate_lines=0")
     trained = load_trained(tmp_path / "run", device=CPU)
-    found = search_targets(trained, split_files(trained.recipe, "dev"), beam=2, device=CPU)
+    found = search_target_orders(trained, split_files(trained.recipe, "dev"), beam=2, device=CPU)
     assert len(found.sentences) == PAIRS["dev"]
     np.save(tmp_path / "wide.npy", np.zeros((8, 2, 4), dtype=np.float32))
     wide = files_of_pairs(source=tmp_path / "wide.npy", target=tmp_path / "dev.target")
-    with pytest.raises(UserError, match=r"holds vectors of width 4, but this model reads .* of width 3$"):
-        search_targets(trained, wide, beam=2, device=CPU)
+    with pytest.raises(UserError, match=r"contains vectors of width 4, but this model reads .* of width 3$"):
+        search_target_orders(trained, wide, beam=2, device=CPU)
     text = files_of_pairs(source=tmp_path / "dev.target", target=tmp_path / "dev.target")
     with pytest.raises(UserError, match=r"reads feature vectors of width 3 \(\.npy\), not text$"):
-        search_targets(trained, text, beam=2, device=CPU)
+        search_target_orders(trained, text, beam=2, device=CPU)
 
 
 def test_targets_alone_have_orders_too(tmp_path: Path) -> None:
@@ -190,14 +190,14 @@ def test_targets_alone_have_orders_too(tmp_path: Path) -> None:
     learn(recipe, tmp_path / "run", "train.steps=2", "train.validate_lines=0")
     trained = load_trained(tmp_path / "run", device=CPU)
     files = split_files(trained.recipe, "dev")
-    found = search_targets(trained, files, beam=2, device=CPU)
+    found = search_target_orders(trained, files, beam=2, device=CPU)
     assert len(found.sentences) == PAIRS["dev"]
     assert not found.left_out
-    assert written_outputs(trained, files, device=CPU).sentences
+    assert decode_orders(trained, files, device=CPU).sentences
 
 
 def test_a_model_of_text_refuses_pictures(trained: Trained, tmp_path: Path) -> None:
     write_picture_corpus(tmp_path)
     files = files_of_pairs(source=tmp_path / "dev.npy", target=tmp_path / "dev.target")
-    with pytest.raises(UserError, match=r"holds vectors of width 3, but this model reads text$"):
-        search_targets(trained, files, beam=2, device=CPU)
+    with pytest.raises(UserError, match=r"contains vectors of width 3, but this model reads text$"):
+        search_target_orders(trained, files, beam=2, device=CPU)

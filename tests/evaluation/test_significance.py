@@ -1,4 +1,4 @@
-"""Tests of significance, against sacreBLEU's and against all that chance could do."""
+"""Significance tests, against those of sacreBLEU and against the enumeration of all permutations."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def result(name: str, written: list[str], reference: list[str] = REFERENCE) -> R
 
 
 def by_sacrebleu(name: str, test_type: str, *, samples: int) -> tuple[SacreResult, SacreResult]:
-    """Its results of the baseline and of the system."""
+    """Return the results of sacreBLEU for the baseline and the system."""
     named = [("baseline", BASELINE), ("system", SYSTEM)]
     test = PairedTest(
         named, {name: SACRE[name]}, references=[REFERENCE], test_type=test_type, n_samples=samples
@@ -65,7 +65,7 @@ def by_sacrebleu(name: str, test_type: str, *, samples: int) -> tuple[SacreResul
 
 @pytest.mark.parametrize("seed", [SEED, 7])
 @pytest.mark.parametrize("name", SACRE)
-def test_figures_are_those_of_sacrebleu(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_equal_those_of_sacrebleu(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SACREBLEU_SEED", str(seed))
     compared = paired_tests(result(name, SYSTEM), result(name, BASELINE), samples=SAMPLES, seed=seed)
     baseline, system = by_sacrebleu(name, "bs", samples=SAMPLES)
@@ -73,14 +73,14 @@ def test_figures_are_those_of_sacrebleu(name: str, seed: int, monkeypatch: pytes
     assert compared.bootstrap_p == pytest.approx(system.p_value)
     assert compared.randomisation_p == pytest.approx(shuffled.p_value)
     # sacreBLEU computes with half as many digits.
-    for ours, theirs in [(compared.system, system), (compared.baseline, baseline)]:
-        assert ours.score == pytest.approx(theirs.score)
-        assert ours.mean == pytest.approx(theirs.mean, abs=1e-4)
-        assert ours.half_width == pytest.approx(theirs.ci, abs=1e-4)
+    for ours, reference in [(compared.system, system), (compared.baseline, baseline)]:
+        assert ours.score == pytest.approx(reference.score)
+        assert ours.mean == pytest.approx(reference.mean, abs=1e-4)
+        assert ours.half_width == pytest.approx(reference.ci, abs=1e-4)
     assert bootstrap_interval(result(name, SYSTEM), samples=SAMPLES, seed=seed) == compared.system
 
 
-def test_randomisation_is_close_to_all_swaps_that_there_are() -> None:
+def test_randomisation_is_close_to_the_enumeration_of_all_swaps() -> None:
     reference = corpus(lines=10, seed=4)
     system = [*reference[:8], "x", "x"]
     baseline = ["y", "y", "y", *reference[3:9], "y"]
@@ -102,7 +102,7 @@ def test_a_system_does_not_differ_from_itself(name: str) -> None:
     assert (compared.difference.low, compared.difference.score, compared.difference.high) == (0, 0, 0)
 
 
-def test_a_single_line_is_chance() -> None:
+def test_a_single_line_is_not_significant() -> None:
     one_wrong = ["x", *REFERENCE[1:]]
     assert (
         paired_tests(result("exact", REFERENCE), result("exact", one_wrong), samples=SAMPLES).randomisation_p
@@ -157,7 +157,7 @@ def test_the_same_training_again_adds_nothing(name: str, systems: int, baselines
         assert vars(estimate) == pytest.approx(vars(single))
 
 
-def test_all_outputs_of_a_line_change_sides_together() -> None:
+def test_all_hypotheses_of_a_line_are_swapped_together() -> None:
     reference = corpus(lines=8, seed=5)
     right = {  # lines that each training has right
         "systems": [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 6, 7]],
@@ -199,7 +199,7 @@ def test_all_outputs_of_a_line_change_sides_together() -> None:
         (range(20), range(20), None),
     ],
 )
-def test_trainings_are_dealt_in_all_ways(
+def test_permutation_p_values(
     scores: list[float], baseline_scores: list[float], wanted: float | None
 ) -> None:
     assert permutation_p_value(scores, baseline_scores) == (None if wanted is None else pytest.approx(wanted))
@@ -209,7 +209,9 @@ def test_trainings_are_dealt_in_all_ways(
     scores=st.lists(st.integers(0, 9), min_size=2, max_size=3),
     others=st.lists(st.integers(0, 9), min_size=2, max_size=3),
 )
-def test_dealing_is_shuffling(scores: list[int], others: list[int]) -> None:
+def test_the_permutation_test_equals_the_enumeration_of_permutations(
+    scores: list[int], others: list[int]
+) -> None:
     def difference(dealt: Sequence[int]) -> float:
         return abs(np.mean(dealt[: len(scores)]) - np.mean(dealt[len(scores) :]))
 

@@ -173,7 +173,7 @@ def _refuse_tags_that_do_not_fit(*, parser: str | None, conllu: Path | None, wri
 
 def _found(asked: _Asked, watcher: Watcher, *, device: str | None) -> _Found:
     """What the model finds for targets, or how it writes."""
-    from anyorder.evaluation.order_study import search_targets, written_outputs
+    from anyorder.evaluation.order_study import decode_orders, search_target_orders
     from anyorder.inference.model_folder import load_trained
     from anyorder.system.devices import pick_device
 
@@ -181,7 +181,7 @@ def _found(asked: _Asked, watcher: Watcher, *, device: str | None) -> _Found:
     trained = load_trained(asked.run, device=picked)
     files = _files(trained.recipe, split=asked.split, source=asked.source, target=asked.target)
     beam = asked.beam or DEFAULT_BEAM
-    find = written_outputs if asked.written else partial(search_targets, beam=beam)
+    find = decode_orders if asked.written else partial(search_target_orders, beam=beam)
     how = "how it writes its own outputs" if asked.written else f"the best orders found, beam {beam}"
     return _Found(
         find(
@@ -200,12 +200,12 @@ def _found(asked: _Asked, watcher: Watcher, *, device: str | None) -> _Found:
 def _found_in_training(asked: _Asked, watcher: Watcher) -> _Found:
     """What training's last search found: needs the training pairs, but no weights."""
     from anyorder.data.dataset import prepare
-    from anyorder.evaluation.order_study import kept_from_training
+    from anyorder.evaluation.order_study import load_training_orders
     from anyorder.training.run_folder import recipe_of_run
 
     recipe = recipe_of_run(asked.run)
     prepared = prepare(recipe, progress=watcher.preparing)
-    step, orders = kept_from_training(
+    step, orders = load_training_orders(
         recipe, prepared, lines=asked.lines, progress=partial(watcher.preparing, "reading orders")
     )
     title = f"train: the best orders found before update {step:,}, beam {recipe.search.beam}"

@@ -1,9 +1,12 @@
-"""Orders of a trained model: what it finds best for given targets, what it learned from, or how it writes."""
+"""The orders of a trained model: the best for given targets, those it was trained on, and those it writes in.
+
+Every function returns the orders of many sentences, which `anyorder orders` then turns into statistics.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -16,7 +19,7 @@ from anyorder import config
 from anyorder.adaptive.search import search_batch
 from anyorder.adaptive.store import OrderStore, is_kept, kept_folder
 from anyorder.data.batches import Batch, Example, collate, plan_epoch
-from anyorder.data.corpus import lines_to_read
+from anyorder.data.corpus import Progress, lines_to_read
 from anyorder.data.dataset import Dataset, Prepared, split_lines
 from anyorder.data.features import SUFFIXES as GRID_SUFFIXES
 from anyorder.data.features import Grid
@@ -35,44 +38,43 @@ from anyorder.text.tokenizer import Tokenizer, Tokens
 from anyorder.text.words import splitter
 from anyorder.training.checkpoint import checkpoints
 
-AT_ONCE = 128  # pairs read together
-Progress = Callable[[int, int], None]  # lines done, lines in all
+CHUNK_PAIRS = 128  # pairs that are read and searched together
 
 
 @dataclass(frozen=True)
 class OrderedSentence:
-    """A sentence, and the order in which it is written."""
+    """A sentence and the order in which it is written."""
 
-    line: int  # in its file, counted from 1
-    tokens: tuple[str, ...]  # as they are read
+    line: int  # line number in its file, counted from 1
+    tokens: tuple[str, ...]  # from left to right
     words: tuple[str, ...]
-    pieces: tuple[int, ...]  # tokens of each word
-    positions: tuple[int, ...]  # that each step fills, counted from 1
-    log_prob: float  # in this order
-    second_log_prob: float | None = None  # in the second best order; None: none was looked for, or found
-    left_to_right_log_prob: float | None = None  # None: not asked for
+    pieces: tuple[int, ...]  # number of tokens of each word
+    positions: tuple[int, ...]  # position that each step writes, counted from 1
+    log_prob: float  # log-probability of the sentence in this order
+    second_log_prob: float | None = None  # log-probability in the second best order, if that is known
+    left_to_right_log_prob: float | None = None  # None if it was not computed
 
     def by_token(self, word_labels: Iterable[str]) -> list[str]:
-        """What is known of each word, for each token."""
+        """Repeat the label of each word for every token of the word."""
         both = zip(word_labels, self.pieces, strict=True)
         return [label for label, pieces in both for _ in range(pieces)]
 
 
 @dataclass(frozen=True)
 class FoundOrders:
-    """Orders of the lines of a file, one after the other."""
+    """The orders of the sentences of a file."""
 
     sentences: list[OrderedSentence]
-    left_out: dict[str, int]  # why → how many lines
+    left_out: dict[str, int]  # reason → number of lines that have no order for this reason
 
 
 def files_of_pairs(*, source: Path, target: Path) -> Files:
-    """Other files than those of a recipe; a source that ends in .npy or .npz holds feature vectors."""
+    """Return files given by the user. A source that ends in .npy or .npz contains feature vectors."""
     name = "features" if source.suffix in GRID_SUFFIXES else "source"
     return {name: File(source, key="--source"), "target": File(target, key="--target")}
 
 
-def search_targets(
+def search_target_orders(
     trained: Trained,
     files: Files,
     *,
@@ -81,9 +83,10 @@ def search_targets(
     device: torch.device,
     progress: Progress | None = None,
 ) -> FoundOrders:
-    """The best order that the model finds for each target, by a thorough search without dropout.
+    """Search the best order for each target thoroughly and without dropout.
 
-    Targets longer than the recipe's search.max_length are left out. lines: only the first so many.
+    Targets longer than search.max_length of the recipe are left out.
+    lines: number of lines to search, from the first; None for all.
     """
     settings = trained.recipe.search.model_copy(update={"beam": beam})
     limit = settings.max_length
@@ -96,7 +99,7 @@ def search_targets(
     return FoundOrders(sentences, left_out=dict(+left_out))
 
 
-def written_outputs(
+def decode_orders(
     trained: Trained,
     files: Files,
     *,
@@ -104,41 +107,42 @@ def written_outputs(
     device: torch.device,
     progress: Progress | None = None,
 ) -> FoundOrders:
-    """How the model writes its own best output for each source, by the recipe's [decode].
+    """Decode each source with [decode] of the recipe and return the order of the best hypothesis.
 
-    Outputs that did not come to their end are left out. lines: only the first so many.
+    Hypotheses that were cut off are left out. lines: number of lines to decode, from the first; None for all.
     """
     sentences: list[OrderedSentence] = []
     left_out: Counter[str] = Counter()
     for pairs in _encoded_pairs(trained, files, lines=lines, left_out=left_out, progress=progress):
-        outputs = decode_all(
+        answers = decode_all(
             trained.model,
             [pair.source for pair in pairs],
             settings=trained.recipe.decode,
             device=device,
             lines=[pair.line - 1 for pair in pairs],
         )
-        finished = [(pair, best) for pair, (best, *_) in zip(pairs, outputs, strict=True) if best.finished]
+        finished = [(pair, best) for pair, (best, *_) in zip(pairs, answers, strict=True) if best.finished]
         left_out["cut off before the end"] += len(pairs) - len(finished)
-        sentences += [_written(pair, best, tokenizer=trained.tokenizer) for pair, best in finished]
+        sentences += [_decoded_order(pair, best, tokenizer=trained.tokenizer) for pair, best in finished]
     return FoundOrders(sentences, left_out=dict(+left_out))
 
 
-def kept_from_training(
+def load_training_orders(
     recipe: config.Recipe, prepared: Prepared, *, lines: int | None = None, progress: Progress | None = None
 ) -> tuple[int, FoundOrders]:
-    """The best orders of the training targets that the last search found, and the update it was made for.
+    """Load the best orders that the last search of training stored, and the update that it preceded.
 
-    Targets longer than search.max_length were not searched, and are left out. lines: only the first so many.
+    Targets longer than search.max_length were not searched and are left out.
+    lines: number of training pairs, from the first; None for all.
     """
-    step, kept = _learned_from(recipe, prepared.train)
+    step, stored = _last_stored_orders(recipe, prepared.train)
     corpus, limit = prepared.train.corpus, recipe.search.max_length
     total = len(corpus) if lines is None else min(lines, len(corpus))
     texts = split_lines(recipe, "train", corpus, prepared.tokenizer)
     sentences: list[OrderedSentence] = []
-    for chunk in in_chunks(enumerate(islice(texts, total)), size=AT_ONCE):
+    for chunk in in_chunks(enumerate(islice(texts, total)), size=CHUNK_PAIRS):
         pairs = np.array([pair for pair, _ in chunk])
-        orders = kept.of(pairs, device=torch.device("cpu"))
+        orders = stored.of(pairs, device=torch.device("cpu"))
         positions, log_probs = orders.positions[:, 0].tolist(), orders.log_probs.tolist()
         for row, (pair, line) in enumerate(chunk):
             ids = corpus.target[pair].tolist()
@@ -160,24 +164,23 @@ def kept_from_training(
     return step, FoundOrders(sentences, left_out=dict(+left_out))
 
 
-def _learned_from(recipe: config.Recipe, data: Dataset) -> tuple[int, OrderStore]:
-    """What the last checkpoint has learned from, and the update that it was found for."""
+def _last_stored_orders(recipe: config.Recipe, data: Dataset) -> tuple[int, OrderStore]:
+    """Open the orders that the last checkpoint was trained on, and return the update they were found for."""
     saved = checkpoints(recipe.run)
     step = int(saved[-1].progress()["searched"]["step"]) if saved else 0
     if not step:
         raise UserError(
-            f'{recipe.run}: has learned from no kept orders; with order.name = "sao" and search.refresh ≥ 1 '
-            "a training does, after search.bootstrap_steps"
+            f'{recipe.run}: was not trained on stored orders; with order.name = "sao" and search.refresh ≥ 1 '
+            "a run is, once its bootstrap is over"
         )
+    folder = kept_folder(recipe.run, step)
     if not is_kept(recipe, data, step=step):
-        raise UserError(
-            f"{kept_folder(recipe.run, step)}: not the orders of {recipe.run}'s training pairs and [search]"
-        )
-    return step, OrderStore.open(kept_folder(recipe.run, step), data)
+        raise UserError(f"{folder}: not the orders of {recipe.run}, its training pairs and [search]")
+    return step, OrderStore.open(folder, data)
 
 
 def training_counts(recipe: config.Recipe, *, progress: Progress | None = None) -> Counter[str] | None:
-    """How often each word occurs in the training targets; None if they are no longer there."""
+    """Count the words of the training targets; None if the file no longer exists."""
     given = recipe.data.train
     texts = {"jsonl": given.jsonl, "captions": given.captions, "target": given.target}
     name, path = next((name, path) for name, path in texts.items() if path is not None)
@@ -190,13 +193,13 @@ def training_counts(recipe: config.Recipe, *, progress: Progress | None = None) 
     for entry in islice(read_pairs({name: file}), total):
         if isinstance(entry, Pair):
             counts.update(split(entry.target))
-        if progress is not None and (entry.line % AT_ONCE == 0 or entry.line == total):
+        if progress is not None and (entry.line % CHUNK_PAIRS == 0 or entry.line == total):
             progress(entry.line, total)
     return counts
 
 
 def frequency_labels(sentences: Sequence[OrderedSentence], counts: Mapping[str, int]) -> list[list[str]]:
-    """The quarter that each token's word belongs to; a word that was never counted is among the rarest."""
+    """Label each token with the frequency quarter of its word. A word without a count is among the rarest."""
     quarters = frequency_quarters(counts)
     return [
         sentence.by_token(quarters.get(word, QUARTERS[-1]) for word in sentence.words)
@@ -206,7 +209,7 @@ def frequency_labels(sentences: Sequence[OrderedSentence], counts: Mapping[str, 
 
 @dataclass(frozen=True)
 class _EncodedPair:
-    """A pair as the model sees it."""
+    """A pair as the model reads it."""
 
     line: int
     source: NDArray[np.generic]  # token ids, or feature vectors
@@ -217,13 +220,13 @@ class _EncodedPair:
 def _encoded_pairs(
     trained: Trained, files: Files, *, lines: int | None, left_out: Counter[str], progress: Progress | None
 ) -> Iterator[list[_EncodedPair]]:
-    """Some pairs at a time; the reasons of those that can't be used are counted."""
+    """Yield pairs in chunks, and count in `left_out` why pairs can't be used."""
     grid = _features(trained, files)
     encoder = InputEncoder(trained, device=torch.device("cpu"))
     total = count_pairs(files)
     total = total if lines is None else min(lines, total)
     done = 0
-    for entries in in_chunks(islice(read_pairs(files), total), size=AT_ONCE):
+    for entries in in_chunks(islice(read_pairs(files), total), size=CHUNK_PAIRS):
         left_out.update(entry.reason for entry in entries if isinstance(entry, Fault))
         pairs = [entry for entry in entries if isinstance(entry, Pair)]
         encoded = [
@@ -239,7 +242,7 @@ def _encoded_pairs(
 
 
 def _features(trained: Trained, files: Files) -> Grid | None:
-    """Feature vectors of all images, or None for a model of text; what the model can't read is refused."""
+    """Open the feature vectors, if the model reads any; refuse sources that it can't read."""
     width = trained.model.shape.features
     file = files.get("features")
     if file is None:
@@ -249,7 +252,7 @@ def _features(trained: Trained, files: Files) -> Grid | None:
     grid = open_features(file)
     if grid.width != width:
         reads = f"feature vectors of width {width}" if width else "text"
-        raise UserError(f"{file.path}: holds vectors of width {grid.width}, but this model reads {reads}")
+        raise UserError(f"{file.path}: contains vectors of width {grid.width}, but this model reads {reads}")
     return grid
 
 
@@ -268,6 +271,7 @@ def _row(pair: Pair) -> int:
 def _searched(
     trained: Trained, pairs: Sequence[_EncodedPair], *, settings: config.Search, device: torch.device
 ) -> list[OrderedSentence]:
+    """Search the orders of pairs, batched by length; the result follows the order of the pairs."""
     examples = [
         Example(
             source=pair.source,
@@ -301,38 +305,40 @@ def _searched(
 
 @torch.no_grad()
 def _log_probs(model: Indigo, batch: Batch) -> list[float]:
-    """Of the targets of a batch in their orders."""
+    """Return the log-probability of each target of a batch in its order."""
     scores = score_steps(model, model.encode(batch.source, batch.source_mask), batch)
     return (scores.word.sum(dim=1) + scores.gap.sum(dim=1)).tolist()
 
 
 def _second(log_probs: Sequence[float]) -> float | None:
-    """That of the second best order, if there is one. log_probs: best first."""
+    """Return the log-probability of the second best order, if there is one. log_probs: best first."""
     return log_probs[1] if len(log_probs) > 1 and log_probs[1] > NEG_INF else None
 
 
-def _written(pair: _EncodedPair, hypothesis: TokenHypothesis, *, tokenizer: Tokenizer) -> OrderedSentence:
-    read = hypothesis.sentence
+def _decoded_order(
+    pair: _EncodedPair, hypothesis: TokenHypothesis, *, tokenizer: Tokenizer
+) -> OrderedSentence:
+    ids = hypothesis.sentence
     return OrderedSentence(
         line=pair.line,
-        tokens=_pieces(read, tokenizer=tokenizer, own=pair.own),
-        words=tuple(tokenizer.words(read, own=pair.own)),
-        pieces=tuple(_pieces_of_words(read, tokenizer=tokenizer, own=pair.own)),
+        tokens=_pieces(ids, tokenizer=tokenizer, own=pair.own),
+        words=tuple(tokenizer.words(ids, own=pair.own)),
+        pieces=tuple(_pieces_of_words(ids, tokenizer=tokenizer, own=pair.own)),
         positions=hypothesis.positions,
         log_prob=hypothesis.log_prob,
     )
 
 
 def _pieces(ids: Sequence[int], *, tokenizer: Tokenizer, own: Sequence[str]) -> tuple[str, ...]:
-    """Tokens as a person reads them."""
+    """Return the text of each token."""
     return tuple(tokenizer.piece(token, own=own) for token in ids)
 
 
 def _pieces_of_words(ids: Sequence[int], *, tokenizer: Tokenizer, own: Sequence[str]) -> list[int]:
-    """Tokens of each word that ids spell."""
+    """Count the tokens of each word of a sentence."""
     pieces = [1] if ids else []
     for token, following in pairwise(ids):
-        if len(tokenizer.words([token, following], own=own)) > 1:  # the first one ends its word
+        if len(tokenizer.words([token, following], own=own)) > 1:  # the first token ends its word
             pieces.append(1)
         else:
             pieces[-1] += 1
