@@ -1,1 +1,1 @@
-"""Benchmarks: always a ratio against a named baseline, measured side by side in one run."""
+"""Benchmarks of speed and memory, as ratios to a named baseline that is measured in the same run."""

@@ -1,1 +1,1 @@
-"""Score, compare and report."""
+"""Score trained models, compare them, and report the results."""

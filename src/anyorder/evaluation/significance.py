@@ -78,13 +78,13 @@ def paired_tests_of_means(
     """
     assert len({result.signature for result in (*systems, *baselines)}) == 1
     metric = systems[0].metric
-    one, other = _paired_statistics(systems, baselines)
+    system_counts, baseline_counts = _paired_statistics(systems, baselines)
     score, baseline_score = (_mean_score(group) for group in (systems, baselines))
-    resampled = _mean_scores(metric, _bootstrap(one, other, samples=samples, seed=seed))
+    resampled = _mean_scores(metric, _bootstrap(system_counts, baseline_counts, samples=samples, seed=seed))
     differences = resampled[0] - resampled[1]
     spread = np.abs(differences)
-    shuffled = _mean_scores(metric, _randomise(one, other, samples=samples, seed=seed))
-    same = np.array_equal(one, other)
+    shuffled = _mean_scores(metric, _randomise(system_counts, baseline_counts, samples=samples, seed=seed))
+    same = np.array_equal(system_counts, baseline_counts)
     difference = score - baseline_score
     return PairedTests(
         system=_estimate(score, resampled[0]),
@@ -120,29 +120,31 @@ def _paired_statistics(systems: Sequence[Result], baselines: Sequence[Result]) -
     The smaller group is repeated until the groups have equal sizes, which does not change its mean.
     """
     results = math.lcm(len(systems), len(baselines))
-    one, other = (
+    system_counts, baseline_counts = (
         np.stack([result.statistics for result in group] * (results // len(group)), axis=1)
         for group in (systems, baselines)
     )
-    return one, other
+    return system_counts, baseline_counts
 
 
-def _bootstrap(one: Numbers, other: Numbers, *, samples: int, seed: int) -> Numbers:
+def _bootstrap(system_counts: Numbers, baseline_counts: Numbers, *, samples: int, seed: int) -> Numbers:
     """Sum the statistics of lines drawn with replacement, the same lines for both groups: (2, S, R, C)."""
     generator = np.random.default_rng(seed)
-    both = np.stack([one, other], axis=1)  # (L, 2, R, C)
+    both = np.stack([system_counts, baseline_counts], axis=1)  # (L, 2, R, C)
     draws = (generator.choice(len(both), size=len(both)) for _ in range(samples))
     return np.stack([both[lines].sum(axis=0) for lines in draws], axis=1)
 
 
-def _randomise(one: Numbers, other: Numbers, *, samples: int, seed: int) -> Numbers:
+def _randomise(system_counts: Numbers, baseline_counts: Numbers, *, samples: int, seed: int) -> Numbers:
     """Sum the statistics of two groups that swap each line with probability 1/2: (2, S, R, C)."""
     generator = np.random.default_rng(seed)
-    swaps = generator.integers(2, size=(samples, len(one)), dtype=bool)[:, :, None, None]  # (S, L, 1, 1)
+    swaps = generator.integers(2, size=(samples, len(system_counts)), dtype=bool)[
+        :, :, None, None
+    ]  # (S, L, 1, 1)
     return np.stack(
         [
-            [np.where(swap, other, one).sum(axis=0) for swap in swaps],
-            [np.where(swap, one, other).sum(axis=0) for swap in swaps],
+            [np.where(swap, baseline_counts, system_counts).sum(axis=0) for swap in swaps],
+            [np.where(swap, system_counts, baseline_counts).sum(axis=0) for swap in swaps],
         ]
     )
 
