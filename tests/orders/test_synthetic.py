@@ -2,7 +2,7 @@
 
 No word comes twice in a sentence, so that a word tells its place. One order is learned at each run of the
 tests, all of them and the other kinds of models with `-m slow`, in minutes each; the results are written down
-in docs/measured.md.
+in docs/results/synthetic.md.
 """
 
 from __future__ import annotations
