@@ -603,7 +603,10 @@ def test_people_see_p_values_and_sentences(files: Path, capsys: Capture) -> None
 @pytest.mark.parametrize(
     ("flags", "parts"),
     [
-        ("--hyp hyp --ref short", ["hyp has 3 lines but short has 2", "--hyp and --ref must have equally many"]),
+        (
+            "--hyp hyp --ref short",
+            ["hyp has 3 lines but short has 2", "--hyp and --ref must have equally many"],
+        ),
         ("--hyp hyp --ref ref1 --baseline short", ["short has 2", "--hyp and --baseline"]),
         ("--hyp empty --ref ref1", ["empty: empty"]),
         ("--hyp hyp --ref empty", ["empty: empty"]),

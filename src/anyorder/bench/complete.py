@@ -14,7 +14,7 @@ import torch
 
 from anyorder.bench import requests
 from anyorder.bench.grid_beam import check_searchable, grid_beam
-from anyorder.bench.requests import Request, percent_satisfied
+from anyorder.bench.requests import CompletionRequest, percent_satisfied
 from anyorder.data.batches import collate_sources
 from anyorder.errors import UserError
 from anyorder.evaluation.significance import paired_tests
@@ -30,7 +30,9 @@ CHUNK_SENTENCES = 500  # sentences of a turn, about as many as `complete` sorts 
 REPEATS = 3  # repetitions of a turn; one for the grid beam search, which is slow
 GRID_BEAM_LIMIT = 60  # maximum number of tokens that the grid beam search writes
 SEED = 1
-Complete = Callable[[Sequence[str], Sequence[Request]], list[str]]  # takes sources and a request for each
+Complete = Callable[
+    [Sequence[str], Sequence[CompletionRequest]], list[str]
+]  # takes sources and a request for each
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class _Condition:
     """A kind of request, and what answers it."""
 
     name: str
-    requests: Sequence[Request]  # one per sentence
+    requests: Sequence[CompletionRequest]  # one per sentence
     complete: Complete
     against: str | None  # name of the condition that its BLEU is compared with
     repeats: int = REPEATS
@@ -166,7 +168,7 @@ def _identifier_conditions(references: Sequence[str], complete: Complete) -> Ite
     yield _Condition("identifiers, in order", list(map(_in_order, names)), complete, "identifiers required")
 
 
-def _in_order(must: Sequence[str]) -> Request:
+def _in_order(must: Sequence[str]) -> CompletionRequest:
     return {"must": must, "in_order": len(must) > 1}
 
 
@@ -199,7 +201,12 @@ def _constrained(generator: Generator, **options: Any) -> Complete:  # noqa: ANN
 
 
 def _complete_by_grid_beam(
-    model: Indigo, tokenizer: Tokenizer, sources: Sequence[str], requests: Sequence[Request], *, beam: int
+    model: Indigo,
+    tokenizer: Tokenizer,
+    sources: Sequence[str],
+    requests: Sequence[CompletionRequest],
+    *,
+    beam: int,
 ) -> list[str]:
     device = model.embed_target.weight.device
     ends_word = torch.from_numpy(tokenizer.ends_word[: tokenizer.target_size]).to(device)

@@ -39,7 +39,6 @@ from anyorder.text.tokenizer import EOD, UNK
 
 BASELINE = "InDIGO"
 MODELS = {BASELINE: Indigo, "our left to right": LeftToRight}
-FLOAT_BYTES = 4
 REST_SECONDS = 0.3  # the threads of an engine keep spinning for a while after its turn
 NEVER_ENDS = 1e9  # as decode.eos_penalty
 Decoder = Callable[[Tensor, int], object]  # takes sources, (sentences, length), and a beam size
@@ -158,7 +157,7 @@ def _hardware_limits(workload: DecodingWorkload, batches: Sequence[int]) -> list
     decoder = sum(weight.numel() for weight in model.decoder.parameters()) + words
     products, memory = calibration(), bandwidth()
     product_seconds = 2 * workload.length * (encoder + decoder) / (products.value * 1e9)
-    read_seconds = FLOAT_BYTES * (encoder + workload.length * decoder) / (memory.value * 1e9)
+    read_seconds = torch.float32.itemsize * (encoder + workload.length * decoder) / (memory.value * 1e9)
     limits = {f"limit of batch {batch}: reading weights": read_seconds / batch for batch in batches}
     limits["limit of a sentence: products"] = product_seconds
     return [

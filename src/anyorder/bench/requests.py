@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-Request = Mapping[str, Any]  # the arguments of `Generator.complete` for one source
-WORD = re.compile(r"\w+(?:-\w+)*")  # includes hyphens, but no other punctuation
-BLANK = re.compile(r"___(?:\{(\d*)(?:(,)(\d*))?\})?")
+CompletionRequest = Mapping[str, Any]  # the arguments of `Generator.complete` for one source
+_WORD = re.compile(r"\w+(?:-\w+)*")  # includes hyphens, but no other punctuation
+_BLANK = re.compile(r"___(?:\{(\d*)(?:(,)(\d*))?\})?")
 
 
 # --- requests, made from a reference ---
@@ -19,7 +19,7 @@ BLANK = re.compile(r"___(?:\{(\d*)(?:(,)(\d*))?\})?")
 
 def random_words(reference: str, random: np.random.Generator, *, most: int) -> list[str]:
     """Draw words of the reference, without their punctuation."""
-    words = [word for word in WORD.findall(reference) if word.isalpha()]
+    words = [word for word in _WORD.findall(reference) if word.isalpha()]
     return [words[number] for number in random.permutation(len(words))[:most]]
 
 
@@ -27,7 +27,7 @@ def in_order_of(reference: str, words: Sequence[str]) -> list[str]:
     """Sort words by where they occur in the reference."""
     remaining = list(words)
     ordered = []
-    for word in WORD.findall(reference):
+    for word in _WORD.findall(reference):
         if word in remaining:
             remaining.remove(word)
             ordered.append(word)
@@ -80,7 +80,7 @@ def last_third(reference: str) -> str:
 # --- does a text satisfy a request? ---
 
 
-def percent_satisfied(texts: Sequence[str], requests: Sequence[Request]) -> float | None:
+def percent_satisfied(texts: Sequence[str], requests: Sequence[CompletionRequest]) -> float | None:
     """Return the percentage of all constraints that are satisfied; None if there are none."""
     satisfied = [
         one for text, request in zip(texts, requests, strict=True) for one in satisfactions(text, request)
@@ -88,7 +88,7 @@ def percent_satisfied(texts: Sequence[str], requests: Sequence[Request]) -> floa
     return 100 * float(np.mean(satisfied)) if satisfied else None
 
 
-def satisfactions(text: str, request: Request) -> list[bool]:
+def satisfactions(text: str, request: CompletionRequest) -> list[bool]:
     """Tell for each constraint whether a text satisfies it. Words must be whole; case is ignored."""
     must = list(request.get("must", []))
     satisfied = [
@@ -115,7 +115,7 @@ def satisfactions(text: str, request: Request) -> list[bool]:
 def fits(text: str, template: str) -> bool:
     """Tell whether a text is the template with every blank filled by an allowed number of words."""
     pattern, end = [], 0
-    for blank in BLANK.finditer(template):
+    for blank in _BLANK.finditer(template):
         pattern += [re.escape(template[end : blank.start()].strip()), _filling(blank)]
         end = blank.end()
     pattern.append(re.escape(template[end:].strip()))

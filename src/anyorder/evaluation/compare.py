@@ -109,7 +109,7 @@ def compare_runs(
         names=names,
         significance=significance or SignificanceSettings(),
     )
-    best = {name: _best(groups, name) for name in names}
+    best = {name: _best_mean(groups, name) for name in names}
     seen_lines = _seen_lines(results)
     labels = row_labels(groups)
     rows = [
@@ -300,18 +300,18 @@ def _unseen_scores(group: Sequence[RunResults], names: Sequence[str]) -> dict[st
     return {name: fmean(scores[name] for scores in found) for name in names}
 
 
-def _scores(group: Sequence[RunResults], name: str) -> list[float]:
+def _scores_of_runs(group: Sequence[RunResults], name: str) -> list[float]:
     return [one.report.scores[name].score for one in group]
 
 
-def _best(groups: Sequence[Sequence[RunResults]], name: str) -> float:
+def _best_mean(groups: Sequence[Sequence[RunResults]], name: str) -> float:
     """Return the best mean score, rounded as in the tables."""
-    means = [round(fmean(_scores(group, name)), DECIMALS) for group in groups]
+    means = [round(fmean(_scores_of_runs(group, name)), DECIMALS) for group in groups]
     return max(means) if groups[0][0].report.scores[name].higher_is_better else min(means)
 
 
 def _mean_score(group: Sequence[RunResults], name: str, *, best: float) -> MeanScore:
-    scores = _scores(group, name)
+    scores = _scores_of_runs(group, name)
     mean = fmean(scores)
     return MeanScore(
         mean=mean,

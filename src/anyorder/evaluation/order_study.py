@@ -95,7 +95,7 @@ def search_target_orders(
     for pairs in _encoded_pairs(trained, files, lines=lines, left_out=left_out, progress=progress):
         short = [pair for pair in pairs if len(pair.target.ids) <= limit]
         left_out[f"longer than search.max_length = {limit} tokens"] += len(pairs) - len(short)
-        sentences += _searched(trained, short, settings=settings, device=device)
+        sentences += _search_pairs(trained, short, settings=settings, device=device)
     return FoundOrders(sentences, left_out=dict(+left_out))
 
 
@@ -231,7 +231,7 @@ def _encoded_pairs(
         pairs = [entry for entry in entries if isinstance(entry, Pair)]
         encoded = [
             pair
-            for pair in _encoded(encoder, pairs, grid)
+            for pair in _encode(encoder, pairs, grid)
             if pair.target.ids and (len(pair.source) or trained.recipe.sourceless)
         ]
         left_out["empty line"] += len(pairs) - len(encoded)
@@ -256,19 +256,19 @@ def _features(trained: Trained, files: Files) -> Grid | None:
     return grid
 
 
-def _encoded(encoder: InputEncoder, pairs: Sequence[Pair], grid: Grid | None) -> Iterator[_EncodedPair]:
-    sources = [(pair.source or "") if grid is None else grid[_row(pair)] for pair in pairs]
+def _encode(encoder: InputEncoder, pairs: Sequence[Pair], grid: Grid | None) -> Iterator[_EncodedPair]:
+    sources = [(pair.source or "") if grid is None else grid[_feature_row(pair)] for pair in pairs]
     encoded = encoder.encode_pairs(sources, [pair.target for pair in pairs])
     for pair, (source, target) in zip(pairs, encoded, strict=True):
         yield _EncodedPair(pair.line, source.array, target, own=source.own_words)
 
 
-def _row(pair: Pair) -> int:
+def _feature_row(pair: Pair) -> int:
     assert pair.row is not None, "features have rows"
     return pair.row
 
 
-def _searched(
+def _search_pairs(
     trained: Trained, pairs: Sequence[_EncodedPair], *, settings: config.Search, device: torch.device
 ) -> list[OrderedSentence]:
     """Search the orders of pairs, batched by length; the result follows the order of the pairs."""

@@ -79,7 +79,7 @@ def paired_tests_of_means(
     assert len({result.signature for result in (*systems, *baselines)}) == 1
     metric = systems[0].metric
     system_counts, baseline_counts = _paired_statistics(systems, baselines)
-    score, baseline_score = (_mean_score(group) for group in (systems, baselines))
+    score, baseline_score = (_mean(group) for group in (systems, baselines))
     resampled = _mean_scores(metric, _bootstrap(system_counts, baseline_counts, samples=samples, seed=seed))
     differences = resampled[0] - resampled[1]
     spread = np.abs(differences)
@@ -149,7 +149,7 @@ def _randomise(system_counts: Numbers, baseline_counts: Numbers, *, samples: int
     )
 
 
-def _mean_score(results: Sequence[Result]) -> float:
+def _mean(results: Sequence[Result]) -> float:
     return math.fsum(result.score for result in results) / len(results)
 
 
