@@ -25,7 +25,7 @@ from corpora import (
     recipe_of,
 )
 
-from anyorder.adaptive.beam import Orders
+from anyorder.adaptive.candidates import Orders
 from anyorder.adaptive.objective import annealed, learn_from, order_weights
 from anyorder.adaptive.schedule import summarise
 from anyorder.adaptive.search import search_batch, searching

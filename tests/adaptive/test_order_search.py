@@ -11,7 +11,8 @@ import pytest
 import torch
 from conftest import FIRST_WORD, NextStep, next_step, random_examples, tiny_model
 
-from anyorder.adaptive.beam import Orders, search_orders
+from anyorder.adaptive.beam import search_orders
+from anyorder.adaptive.candidates import Orders
 from anyorder.data.batches import Example, collate
 from anyorder.insertion import NEG_INF
 from anyorder.models.indigo import Indigo

@@ -11,7 +11,8 @@ from conftest import FIRST_WORD, indices_after
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.decoding.beam import Beam, TokenHypothesis
+from anyorder.decoding.beam import Beam, Extension
+from anyorder.decoding.hypothesis import TokenHypothesis
 from anyorder.insertion import NEG_INF
 from anyorder.text.tokenizer import BOS, EOS
 
@@ -23,7 +24,7 @@ def grow(beam: Beam, *, parent: list[int], word: list[int], gap: list[int], log_
     """One sentence's hypotheses, one token later; word and gap bear half of log p each."""
     halves = torch.tensor([log_p]) / 2
     parents = torch.tensor([parent])
-    return beam.grow(
+    extension = Extension(
         parent=parents,
         word=torch.tensor([word]),
         gap=torch.tensor([gap]),
@@ -31,6 +32,7 @@ def grow(beam: Beam, *, parent: list[int], word: list[int], gap: list[int], log_
         gap_score=halves,
         log_prob=beam.log_prob.gather(1, parents) + 2 * halves,
     )
+    return beam.grow(extension)
 
 
 def as_they_stand(beam: Beam, *, end: float = NEG_INF, end_is_word: bool = True) -> list[TokenHypothesis]:

@@ -14,15 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anyorder import config
-from anyorder.decoding.beam import Beam, TokenHypothesis
+from anyorder.decoding.allowed import allowed_steps, items_fit
+from anyorder.decoding.beam import Beam
 from anyorder.decoding.beam_search import search_two_step
 from anyorder.decoding.canvas import CLOSED, Blank, Canvas, ForbiddenWord, Way
 from anyorder.decoding.constrained_scores import ConstrainedStep
-from anyorder.decoding.constraint_state import NOBODYS, OF_TEMPLATE, ConstraintState, find_room
+from anyorder.decoding.constraint_state import FREE, TEMPLATE, ConstraintState
 from anyorder.decoding.constraints import Constraints
-from anyorder.decoding.loop import decode
-from anyorder.decoding.step_scorer import StepScorer, leading_of
+from anyorder.decoding.decode import decode
+from anyorder.decoding.hypothesis import TokenHypothesis
+from anyorder.decoding.step_scorer import StepScorer, top_scores
 from anyorder.insertion import NEG_INF
+from anyorder.models.choices import StepChoices
 from anyorder.models.indigo import Indigo
 
 A, B, C = FIRST_WORD, FIRST_WORD + 1, FIRST_WORD + 2
@@ -292,7 +295,7 @@ def canvases(draw: st.DrawFn, *, words: int = 2, items: int = 2) -> Canvas:
         required.append(tuple(ways))
     sizes = tuple(max(way.words for way in item) for item in required)
     rooms = tuple(9 if blank.most is None else blank.most for blank in bounds)
-    if not find_room(rooms, sizes):
+    if not items_fit(rooms, sizes):
         bounds = [Blank(least=blank.least) for blank in bounds]
     return Canvas(blanks=tuple(bounds), before=before, template=tuple(template), items=tuple(required))
 
@@ -321,24 +324,26 @@ def test_completions_are_as_likely_as_one(first: str, canvas: Canvas, seed: int)
     assert total == pytest.approx(1.0, abs=1e-6)
 
 
-def make_impatient(model: Indigo) -> None:
-    """From now on it would rather end, at every step."""
-    patient = model.first_log_probs
+def make_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on models would rather end, at every step."""
+    patient = StepChoices.first_log_probs
 
-    def impatient(*arguments: object) -> torch.Tensor:
-        scores = patient(*arguments)  # type: ignore[arg-type]
+    def impatient(choices: StepChoices) -> torch.Tensor:
+        scores = patient(choices)
         scores[..., 0] += 20
         return scores.log_softmax(dim=-1)
 
-    model.first_log_probs = impatient  # type: ignore[method-assign]
+    monkeypatch.setattr(StepChoices, "first_log_probs", impatient)
 
 
 @firsts
 @pytest.mark.parametrize("beam", [1, 3])
-def test_a_model_that_would_end_fills_what_is_left_and_nothing_else(first: str, beam: int) -> None:
+def test_a_model_that_would_end_fills_what_is_left_and_nothing_else(
+    first: str, beam: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_impatient(monkeypatch)
     for seed in range(5):
         model = tiny_model(first=first, seed=seed, words=3)
-        make_impatient(model)
         canvas = Template((A, C), (Blank(), Blank(least=2), Blank(least=1))).canvas
         best, *_ = completed(model, canvas, config.Decode(beam=beam, unknown=False), most=12)
         assert best.finished
@@ -371,12 +376,12 @@ def assert_keeps(one: TokenHypothesis, canvas: Canvas) -> None:
     template_positions = one.positions[: len(canvas.template)]
     assert one.tokens[: len(canvas.template)] == tuple(token for token, _ in canvas.template)
     assert list(template_positions) == sorted(template_positions)
-    assert one.owners[: len(canvas.template)] == (OF_TEMPLATE,) * len(canvas.template)
+    assert one.owners[: len(canvas.template)] == (TEMPLATE,) * len(canvas.template)
     for number, item in enumerate(canvas.items):
         steps = [step for step, owner in enumerate(one.owners) if owner == number]
         assert any(is_written(way, one, steps) for way in item)
     given_positions = [
-        position for position, owner in zip(one.positions, one.owners, strict=True) if owner != NOBODYS
+        position for position, owner in zip(one.positions, one.owners, strict=True) if owner != FREE
     ]
     # Blanks: what stands in each, between template tokens.
     sentence = one.sentence
@@ -526,45 +531,42 @@ def test_the_best_words_are_the_same_without_log_p_of_all_others(
     source, mask = random_sources(lengths=[3], seed=seed)
     constraints = Constraints.of([canvas], ends_word=PIECES, limits=torch.tensor([canvas.least_tokens + 20]))
     beam = Beam.start(1, device=source.device)
-    constraint_state = ConstraintState.start(constraints, beam)
+    constraint_state = ConstraintState.start(constraints)
     decoder_state = model.start(model.encode(source, mask))
     newest = beam.words
     for _ in range(length + 1):
         constrained = ConstrainedStep(
             constraint_state,
             beam,
-            constraint_state.allowed(beam),
+            allowed_steps(constraint_state, beam),
             model.word_head.first,
             position_first=False,
             unknown=True,
-            head_start=2.0,
+            bonus=2.0,
         )
         state = model.advance(decoder_state, newest.flatten(0, 1), beam.indices.flatten(0, 1))
-        scorer = StepScorer(model, decoder_state, state, beam, constrained=constrained)
-        (fast, ending), slow = scorer.best_first(3), leading_of(scorer.first_scores(), 3)
-        if scorer.ending is not None:
-            assert ending is not None
-            assert torch.equal(ending.wanted, scorer.ending.wanted)
-            torch.testing.assert_close(ending.log_probs, scorer.ending.log_probs)
-        possible = slow.log_probs > NEG_INF
-        assert torch.equal(fast.log_probs > NEG_INF, possible)
+        scorer = StepScorer(
+            StepChoices(model, decoder_state, state, beam.indices.flatten(0, 1)),
+            beam,
+            constrained=constrained,
+        )
+        (fast, end_score), slow = scorer.top_first(3), top_scores(scorer.first_scores(), 3)
+        if scorer.end_score is not None:
+            assert end_score is not None
+            assert torch.equal(end_score.is_best, scorer.end_score.is_best)
+            torch.testing.assert_close(end_score.log_probs, scorer.end_score.log_probs)
+        possible = slow.rank > NEG_INF
+        assert torch.equal(fast.rank > NEG_INF, possible)
+        torch.testing.assert_close(fast.rank[possible], slow.rank[possible])
         torch.testing.assert_close(fast.log_probs[possible], slow.log_probs[possible])
-        torch.testing.assert_close(fast.paid[possible], slow.paid[possible])
         assert torch.equal(fast.choices[possible], slow.choices[possible])
         step = search_two_step(scorer, 1)
-        if step.log_prob[0, 0] == NEG_INF:
+        extension = step.extension
+        if extension.log_prob[0, 0] == NEG_INF:
             break
-        word, gap = model.word_and_gap(step.first, step.second)
-        constraint_state = constraint_state.grow(constrained.allowed, parent=step.parent, word=word, gap=gap)
-        beam = beam.grow(
-            parent=step.parent,
-            word=word,
-            gap=gap,
-            word_score=step.first_score,
-            gap_score=step.second_score,
-            log_prob=step.log_prob,
-        )
-        decoder_state.follow(step.parent, torch.tensor([0]))
+        constraint_state = constraint_state.grow(constrained.allowed, extension)
+        beam = beam.grow(extension)
+        decoder_state.follow(extension.parent, torch.tensor([0]))
         newest = beam.words[..., -1:]
 
 
@@ -624,4 +626,4 @@ def test_room_is_found_where_there_is_some(rooms: tuple[int, ...], sizes: tuple[
         )
 
     choices = itertools.product(range(len(rooms)), repeat=len(sizes))
-    assert find_room(rooms, sizes) == any(fits(choice) for choice in choices)
+    assert items_fit(rooms, sizes) == any(fits(choice) for choice in choices)

@@ -70,7 +70,7 @@ def drawn(model: Indigo, example: Example, *, orders: int) -> list[tuple[tuple[i
     chance = torch.rand(pairs, of_each, len(example.target), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         memory = model.encode(alike.source, alike.source_mask)
-    found = draw_orders(model, memory, alike.targets, alike.lengths, chance=chance)
+    found = draw_orders(model, memory, alike.targets, alike.lengths, uniform=chance)
     return list(
         zip(
             map(tuple, found.positions.flatten(0, 1).tolist()),

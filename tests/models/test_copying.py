@@ -19,7 +19,7 @@ from anyorder.config.decode import Decode
 from anyorder.config.model import Shape
 from anyorder.config.recipe import recipe_with
 from anyorder.data.batches import Batch, Example, collate
-from anyorder.decoding.loop import decode
+from anyorder.decoding.decode import decode
 from anyorder.errors import UserError
 from anyorder.evaluation.evaluate import Evaluator
 from anyorder.inference.generator import Generator

@@ -17,8 +17,9 @@ from anyorder.config.model import Shape
 from anyorder.data.batches import Batch, collate
 from anyorder.insertion import relations
 from anyorder.models.attention import CrossAttention, FeedForward, Relations, SelfAttention
+from anyorder.models.choices import END, StepChoices, word_and_gap
 from anyorder.models.encoder_decoder import Memory, sinusoids
-from anyorder.models.indigo import END, Indigo
+from anyorder.models.indigo import Indigo
 from anyorder.models.loss import score_steps
 from anyorder.text.tokenizer import BOS, EOD, EOS
 
@@ -294,9 +295,9 @@ def test_boundaries_and_padding_are_no_words() -> None:
 
 def test_choices_name_words_and_gaps() -> None:
     """The first choice 0 is the end; position first, it takes the place of `<eod>` and gaps count from 1."""
-    word, gap = tiny_model().word_and_gap(torch.tensor([END, 1]), torch.tensor([0, 2]))
+    word, gap = word_and_gap(tiny_model(), torch.tensor([END, 1]), torch.tensor([0, 2]))
     assert (word.tolist(), gap.tolist()) == ([EOD, FIRST_WORD], [0, 2])
-    word, gap = tiny_model(first="position").word_and_gap(torch.tensor([1, 3]), torch.tensor([0, 1]))
+    word, gap = word_and_gap(tiny_model(first="position"), torch.tensor([1, 3]), torch.tensor([0, 1]))
     assert (word.tolist(), gap.tolist()) == ([FIRST_WORD, FIRST_WORD + 1], [0, 2])
 
 
@@ -453,9 +454,10 @@ def test_choices_of_a_step_are_the_formulas(first: str, share: str, gaps: list[i
     indices = torch.tensor([indices_after(gaps)])
     decoder_state = model.start(memory)
     state = model.advance(decoder_state, words, indices)
-    first_scores = model.first_log_probs(decoder_state, state, indices)[0]
+    choices = StepChoices(model, decoder_state, state, indices)
+    first_scores = choices.first_log_probs()[0]
     every = torch.arange(1, len(first_scores))  # all first choices but END
-    second_scores = model.second_log_probs(decoder_state, state, indices, every[None])[0]
+    second_scores = choices.second_log_probs(every[None])[0]
     assert float(first_scores[END]) == pytest.approx(by_hand.end, abs=1e-5)
     word, gap = (
         (second_scores.T, first_scores[1:].expand(3, -1))
@@ -474,10 +476,9 @@ def test_choices_of_a_step_sum_to_one(first: str) -> None:
     indices = torch.tensor([indices_after([0, 1, 1])]).expand(2, -1)
     words = torch.tensor([[BOS, EOS, FIRST_WORD, FIRST_WORD + 1, FIRST_WORD]]).expand(2, -1)
     state = model.advance(decoder_state, words, indices)
-    first_scores = model.first_log_probs(decoder_state, state, indices)
-    second_scores = model.second_log_probs(
-        decoder_state, state, indices, torch.arange(1, first_scores.shape[1]).expand(2, -1)
-    )
+    choices = StepChoices(model, decoder_state, state, indices)
+    first_scores = choices.first_log_probs()
+    second_scores = choices.second_log_probs(torch.arange(1, first_scores.shape[1]).expand(2, -1))
     for scores in (first_scores, second_scores):
         totals = scores.logsumexp(dim=-1)
         torch.testing.assert_close(totals, torch.zeros_like(totals))

@@ -12,7 +12,7 @@ from torch import nn
 import anyorder
 from anyorder import config
 from anyorder.config.model import Shape
-from anyorder.decoding.loop import decode
+from anyorder.decoding.decode import decode
 from anyorder.errors import UserError
 from anyorder.models.indigo import Indigo
 from anyorder.models.kernels.packed import Int8Linear, pack

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from anyorder.data.batches import Batch, Example, collate, collate_sources, plan_epoch, shares
-from anyorder.models.indigo import END, Indigo
+from anyorder.models.choices import END, StepChoices
+from anyorder.models.indigo import Indigo
 from anyorder.models.kernels.training import word_scores
 from anyorder.models.loss import batch_loss, score_steps
 from anyorder.text.tokenizer import BOS, EOD, EOS, PAD
@@ -80,7 +81,8 @@ def log_prob_step_by_step(model: Indigo, example: Example) -> tuple[list[float],
         written = positions[:, : step + 2]
         indices = (written[:, :, None] > written[:, None, :]).sum(dim=2)
         state = model.advance(decoder_state, newest, indices)
-        first_scores = model.first_log_probs(decoder_state, state, indices)[0]
+        choices = StepChoices(model, decoder_state, state, indices)
+        first_scores = choices.first_log_probs()[0]
         if step == len(example.target):
             (gap_scores if model.position_first else word_scores).append(float(first_scores[END]))
             break
@@ -90,7 +92,7 @@ def log_prob_step_by_step(model: Indigo, example: Example) -> tuple[list[float],
         # Counted as choices: after END there are the gaps, or after `<eod>` the words.
         first, second = (gap + 1, word - FIRST_WORD) if model.position_first else (word - EOD, gap)
         first_score = float(first_scores[first])
-        second_scores = model.second_log_probs(decoder_state, state, indices, torch.tensor([[first]]))
+        second_scores = choices.second_log_probs(torch.tensor([[first]]))
         second_score = float(second_scores[0, 0, second])
         word_scores.append(second_score if model.position_first else first_score)
         gap_scores.append(first_score if model.position_first else second_score)

@@ -9,7 +9,7 @@ from torch import nn
 
 from anyorder import config
 from anyorder.config.model import Shape
-from anyorder.decoding.loop import decode
+from anyorder.decoding.decode import decode
 from anyorder.models.indigo import Indigo
 from anyorder.models.kernels.packed import PackedLinear, pack
 

@@ -16,7 +16,7 @@ from references import decode_by_torch, encode_by_torch
 from anyorder import config
 from anyorder.config.model import Shape
 from anyorder.data.batches import Batch, Example, collate
-from anyorder.decoding.loop import decode
+from anyorder.decoding.decode import decode
 from anyorder.errors import UserError
 from anyorder.inference.generator import Generator
 from anyorder.models.indigo import Indigo

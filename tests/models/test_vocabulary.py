@@ -42,7 +42,7 @@ def test_words_that_are_asked_for_are_found_in_every_block(words: int, seed: int
 
     no_end = torch.rand(32, generator=chance) < 0.5
 
-    best, found = Vocabulary(embedding).best_and(query, asked, no_end=no_end, count=2)
+    best, found = Vocabulary(embedding).best_and(query, asked, without_end=no_end, count=2)
 
     torch.testing.assert_close(found.double(), every.gather(1, asked), atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(best.end.double(), every[:, 0], atol=1e-4, rtol=1e-4)

@@ -1,53 +1,29 @@
-"""Adaptive orders: how the model itself would write a target that is known.
+"""The search for the best orders of a known target by a beam: the paper's, or guided by a known order.
 
-Orders of a target are searched by a beam or drawn by chance. Both differ from decoding only in their
-candidates: each token that is not yet placed, in the one gap that it belongs in.
+The paper's beam compares beginnings by their own log p. It puts off words that are hard to predict for as
+long as it can, and loses orders that are far better in the end. The guided search adds what the remaining
+words would cost in a known order, which makes beginnings comparable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from anyorder.decoding.beam import Beam, Parents
-from anyorder.decoding.step_scorer import StepScorer
+from anyorder.adaptive.candidates import Candidates, NextTokens, Orders, write_targets
+from anyorder.data.batches import Batch
+from anyorder.decoding.beam import Beam
 from anyorder.insertion import NEG_INF
 from anyorder.models.encoder_decoder import Memory
-from anyorder.models.indigo import END, Indigo
+from anyorder.models.indigo import Indigo
+from anyorder.models.loss import score_steps
 
 # S sentences, K hypotheses of each, B orders to go on with, T tokens of the longest target
 
-
-@dataclass(frozen=True)
-class Orders:
-    """Some orders of each target, no two of a search alike."""
-
-    positions: Tensor  # (S, B, T), the position that each step fills, counted from 1; 0 for padding
-    log_probs: (
-        Tensor  # (S, B), of the target in that order, its end included; NEG_INF where there is no order
-    )
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """Every token of a target as the next one to write."""
-
-    gap: Tensor  # (S, K, T), where it belongs; so are the others
-    word_score: Tensor
-    gap_score: Tensor
-    open: Tensor  # bool: a real token that is not yet written
-
-
-@dataclass(frozen=True)
-class NextTokens:
-    """The hypotheses to go on with and the token that each writes next, (S, B) each."""
-
-    parent: Tensor
-    token: Tensor  # its position, counted from 0
-    log_prob: Tensor  # NEG_INF where there was nothing more to choose
+ROUNDS = 2  # of a thorough search: the second starts from the best orders of the first
 
 
 @torch.no_grad()
@@ -62,131 +38,116 @@ def search_orders(
     noise: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> Orders:
-    """The B best orders of each target, best first, or all T! where these are fewer.
+    """Find the B best orders of each target, best first, or all T! where these are fewer.
 
-    targets: (S, T), in sentence order; lengths: (S,). Dropout is on if the model is in training.
-    known: (S, T), log p of each token in an order that is known. A part of a sentence is then ranked by its
-    own log p and that of what remains, in the known order. Without it words that are hard to foresee are put
-    off for as long as the beam can, and with them orders that are far better in the end.
-    noise: scale of Gumbel noise on the choice of candidates; the log p returned are free of it.
+    targets: (S, T), in sentence order; lengths: (S,); width: B. Dropout is on if the model is in training.
+    known: (S, T), log p of each token in a known order, for the guided search. noise: scale of Gumbel noise
+    on the choice of candidates; the log p returned are free of it.
     """
 
-    def best(beam: Beam, candidates: Candidates) -> NextTokens:
-        ahead = None if known is None else known[beam.sentences]
-        return _best(beam, candidates, width=width, ahead=ahead, noise=noise, generator=generator)
+    def choose(beam: Beam, candidates: Candidates) -> NextTokens:
+        later = None if known is None else known[beam.sentences]
+        return _best_tokens(beam, candidates, width=width, later=later, noise=noise, generator=generator)
 
-    found = _written(model, memory, targets, lengths, choose=best, orders=width)
+    found = write_targets(model, memory, targets, lengths, choose=choose, orders=width)
     log_probs, rank = found.log_probs.sort(dim=1, descending=True, stable=True)
-    return Orders(
-        positions=found.positions.gather(1, rank[..., None].expand_as(found.positions)), log_probs=log_probs
-    )
+    positions = found.positions.gather(1, rank[..., None].expand_as(found.positions))
+    return Orders(positions=positions, log_probs=log_probs)
 
 
-def _written(
-    model: Indigo,
-    memory: Memory,
-    targets: Tensor,
-    lengths: Tensor,
-    *,
-    choose: Callable[[Beam, Candidates], NextTokens],
-    orders: int,
-    at_first: int = 1,
-) -> Orders:
-    """Write all targets, token by token as `choose` says. orders: B; at_first: hypotheses to begin with."""
-    sentences, longest = targets.shape
-    found = Orders(
-        positions=targets.new_zeros(sentences, orders, longest),
-        log_probs=memory.states.new_full((sentences, orders), NEG_INF),
-    )
-    decoder_state = model.start(memory)
-    beam = Beam.start(sentences, hypotheses=at_first, device=targets.device)
-    positions = targets.new_zeros(sentences, at_first, 0)  # (S, K, tokens written), of the finished sentence
-    newest = beam.words
-    while len(beam.sentences):
-        state = model.advance(decoder_state, newest.flatten(0, 1), beam.indices.flatten(0, 1))
-        scorer = StepScorer(model, decoder_state, state, beam)
-        first_scores = scorer.first_log_probs
-        whole = lengths[beam.sentences] == beam.length
-        _collect(found, beam, positions, end_scores=first_scores[..., END], whole=whole)
-        if bool(whole.all()):
-            break
-        candidates = _candidates(
-            scorer, first_scores, positions, targets[beam.sentences], lengths[beam.sentences]
-        )
-        choice = choose(beam, candidates)
-        beam, positions = _grown(beam, positions, candidates, choice, targets[beam.sentences])
-        staying = (~whole).nonzero().squeeze(1)
-        decoder_state.follow(choice.parent, staying)
-        beam, positions = beam.keep(staying), positions[staying]
-        newest = beam.words[..., -1:]
-    return found
-
-
-def _candidates(
-    scorer: StepScorer, first_scores: Tensor, positions: Tensor, targets: Tensor, lengths: Tensor
-) -> Candidates:
-    """positions: (S, K, written); targets: (S, T); lengths: (S,)."""
-    model = scorer.model
-    hypotheses, longest = positions.shape[1], targets.shape[1]
-    written = torch.zeros(len(targets), hypotheses, longest, dtype=torch.bool, device=targets.device)
-    written.scatter_(2, positions - 1, True)
-    real = torch.arange(longest, device=targets.device) < lengths[:, None]
-    # The tokens written left of a position, `<s>` not counted, number the gap that it lies in.
-    gap = written.cumsum(dim=2)
-    words = targets[:, None].expand(-1, hypotheses, -1)
-    first, second = model.first_and_second(words.clamp(min=model.word_head.first), gap)
-    first_score = first_scores.gather(2, first)
-    second_score = scorer.scores_of_second(first, second)
-    word_score, gap_score = (
-        (second_score, first_score) if model.position_first else (first_score, second_score)
-    )
-    return Candidates(gap=gap, word_score=word_score, gap_score=gap_score, open=real[:, None] & ~written)
-
-
-def _best(
+def _best_tokens(
     beam: Beam,
     candidates: Candidates,
     *,
     width: int,
-    ahead: Tensor | None,
+    later: Tensor | None,
     noise: float,
     generator: torch.Generator | None,
 ) -> NextTokens:
-    """The B best ways to go on. ahead: (S, T), what each token would cost if it came later."""
-    mass = beam.log_prob[..., None] + candidates.word_score + candidates.gap_score  # (S, K, T)
-    mass = mass.masked_fill(~candidates.open, NEG_INF)
-    rank = mass
-    if ahead is not None:
-        remaining = (ahead[:, None] * candidates.open).sum(dim=2)  # (S, K)
-        rank = mass + remaining[..., None] - ahead[:, None]
-    mass, rank = mass.flatten(1), rank.flatten(1)
+    """Choose the best B ways to go on. later: (S, T), log p of each token if it were written later."""
+    log_prob = beam.log_prob[..., None] + candidates.word_score + candidates.gap_score  # (S, K, T)
+    log_prob = log_prob.masked_fill(~candidates.open, NEG_INF)
+    rank = log_prob
+    if later is not None:
+        remaining = (later[:, None] * candidates.open).sum(dim=2)  # (S, K)
+        rank = log_prob + remaining[..., None] - later[:, None]
+    log_prob, rank = log_prob.flatten(1), rank.flatten(1)
     if noise:
-        uniform = torch.rand(mass.shape, generator=generator, device=mass.device).clamp(min=1e-20)
+        uniform = torch.rand(log_prob.shape, generator=generator, device=log_prob.device).clamp(min=1e-20)
         rank = rank - noise * (-uniform.log()).log()
-    chosen = rank.topk(min(width, mass.shape[1]), dim=1).indices
+    chosen = rank.topk(min(width, log_prob.shape[1]), dim=1).indices
     longest = candidates.open.shape[2]
-    return NextTokens(parent=chosen // longest, token=chosen % longest, log_prob=mass.gather(1, chosen))
+    return NextTokens(parent=chosen // longest, token=chosen % longest, log_prob=log_prob.gather(1, chosen))
 
 
-def _grown(
-    beam: Beam, positions: Tensor, candidates: Candidates, choice: NextTokens, targets: Tensor
-) -> tuple[Beam, Tensor]:
-    """The hypotheses with one more token each. positions: (S, K, written); targets: (S, T)."""
-    chosen = choice.parent * targets.shape[1] + choice.token  # (S, B), among K · T
-    grown = beam.grow(
-        parent=choice.parent,
-        word=targets.gather(1, choice.token),
-        gap=candidates.gap.flatten(1).gather(1, chosen),
-        word_score=candidates.word_score.flatten(1).gather(1, chosen),
-        gap_score=candidates.gap_score.flatten(1).gather(1, chosen),
-        log_prob=choice.log_prob,
+# --- searches of a batch ---
+
+
+@torch.no_grad()
+def search_unguided(model: Indigo, memory: Memory, batch: Batch, *, width: int, noise: float = 0.0) -> Orders:
+    """Search as the paper does: beginnings are compared by their own log p."""
+    return _search(model, memory, batch, known=None, width=width, noise=noise)
+
+
+@torch.no_grad()
+def search_guided(model: Indigo, memory: Memory, batch: Batch, *, width: int, noise: float = 0.0) -> Orders:
+    """Search guided by the orders of the batch, which are among those found unless all found are better."""
+    known = _score_known(model, memory, batch)
+    found = _search(model, memory, batch, known=known.tokens, width=width, noise=noise)
+    return merge_orders(found, Orders(batch.order[:, None], known.log_probs[:, None]), width=width)
+
+
+@torch.no_grad()
+def search_thoroughly(model: Indigo, memory: Memory, batch: Batch, *, width: int) -> Orders:
+    """Search without a known order to trust: unguided first, then guided by the best orders so far."""
+    own = Orders(batch.order[:, None], _score_known(model, memory, batch).log_probs[:, None])
+    found = merge_orders(search_unguided(model, memory, batch, width=width), own, width=width)
+    for _ in range(ROUNDS):
+        best = batch.reordered(found.positions[:, :1], torch.ones_like(batch.weights)[:, None])
+        found = merge_orders(found, search_guided(model, memory, best, width=width), width=width)
+    return found
+
+
+def merge_orders(some: Orders, others: Orders, *, width: int) -> Orders:
+    """Take the best of both, best first, no order twice."""
+    known = (others.positions[:, :, None] == some.positions[:, None]).all(dim=3)  # (S, B', B)
+    repeated = (known & (some.log_probs > NEG_INF)[:, None]).any(dim=2)
+    positions = torch.cat([some.positions, others.positions], dim=1)
+    log_probs = torch.cat(
+        [some.log_probs, others.log_probs.to(some.log_probs).masked_fill(repeated, NEG_INF)], dim=1
     )
-    inherited = Parents(choice.parent, among=positions.shape[1]).of(positions)
-    return grown, torch.cat([inherited, choice.token[..., None] + 1], dim=2)
+    log_probs, rank = log_probs.sort(dim=1, descending=True, stable=True)
+    positions = positions.gather(1, rank[..., None].expand_as(positions))
+    return Orders(positions=positions[:, :width], log_probs=log_probs[:, :width])
 
 
-def _collect(found: Orders, beam: Beam, positions: Tensor, *, end_scores: Tensor, whole: Tensor) -> None:
-    """Take out the orders of targets that are all written. end_scores: (S, K); whole: (S,)."""
-    sentences, hypotheses = beam.sentences[whole], positions.shape[1]
-    found.log_probs[sentences, :hypotheses] = (beam.log_prob + end_scores)[whole]
-    found.positions[sentences, :hypotheses, : positions.shape[2]] = positions[whole]
+@dataclass(frozen=True)
+class _KnownScores:
+    """log p of targets in the orders of a batch."""
+
+    tokens: Tensor  # (S, T), of each token, in sentence order; 0 for padding
+    log_probs: Tensor  # (S,), of the whole target, its end included
+
+
+def _score_known(model: Indigo, memory: Memory, batch: Batch) -> _KnownScores:
+    scores = score_steps(model, memory, batch)
+    steps = scores.word + scores.gap  # (S, T + 1)
+    tokens = torch.zeros_like(steps).scatter(1, batch.order, steps[:, :-1])  # by position, counted from 1
+    return _KnownScores(tokens=tokens[:, 1:].where(batch.supervision.mask, 0.0), log_probs=steps.sum(dim=1))
+
+
+def _search(
+    model: Indigo, memory: Memory, batch: Batch, *, known: Tensor | None, width: int, noise: float
+) -> Orders:
+    longest = int(batch.lengths.max())
+    found = search_orders(
+        model,
+        memory,
+        batch.targets[:, :longest],
+        batch.lengths,
+        width=width,
+        known=None if known is None else known[:, :longest],
+        noise=noise,
+    )
+    padding = batch.order.shape[1] - longest
+    return Orders(positions=functional.pad(found.positions, (0, padding)), log_probs=found.log_probs)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from anyorder import config
-from anyorder.adaptive.beam import Orders
+from anyorder.adaptive.candidates import Orders
 from anyorder.data.batches import Batch
 from anyorder.insertion import NEG_INF
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from anyorder import config
-from anyorder.adaptive.beam import Orders
-from anyorder.adaptive.guided import search_guided, search_thoroughly, search_unguided
+from anyorder.adaptive.beam import search_guided, search_thoroughly, search_unguided
+from anyorder.adaptive.candidates import Orders
 from anyorder.data.batches import Batch
 from anyorder.insertion import NEG_INF
 from anyorder.models.indigo import Indigo

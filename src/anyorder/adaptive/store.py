@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from anyorder import config
-from anyorder.adaptive.beam import Orders
+from anyorder.adaptive.candidates import Orders
 from anyorder.adaptive.objective import annealed
 from anyorder.adaptive.search import search_batch, searching
 from anyorder.data.batches import collate, mixed_seed, plan_epoch

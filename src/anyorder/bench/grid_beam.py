@@ -14,7 +14,8 @@ from torch import Tensor
 
 from anyorder.errors import UserError
 from anyorder.insertion import insert
-from anyorder.models.indigo import END, Indigo
+from anyorder.models.choices import END, StepChoices
+from anyorder.models.indigo import Indigo
 from anyorder.text.tokenizer import BOS, EOS
 
 # K hypotheses in the beam, V words, n tokens on the canvas
@@ -73,7 +74,7 @@ def grid_beam(
     ended: list[GridHypothesis] = []
     for _ in range(limit + 1):
         state = model.advance(decoder_state, newest, indices)
-        scores = model.first_log_probs(decoder_state, state, indices)  # (K, V)
+        scores = StepChoices(model, decoder_state, state, indices).first_log_probs()  # (K, V)
         ended += [
             replace(hypothesis, log_prob=hypothesis.log_prob + float(scores[row, END]))
             for row, hypothesis in enumerate(beam)

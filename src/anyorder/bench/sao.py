@@ -11,13 +11,14 @@ import numpy as np
 import torch
 
 from anyorder import config
-from anyorder.adaptive.beam import Orders
+from anyorder.adaptive.candidates import Orders
 from anyorder.adaptive.objective import learn_from
 from anyorder.adaptive.search import search_batch, searching
 from anyorder.bench.timing import Measurement, calibration, interleaved, shares_of_time, time_rows
 from anyorder.config.model import Shape
 from anyorder.data.batches import Batch, Example, collate
 from anyorder.models.attention import DecoderLayer
+from anyorder.models.choices import StepChoices
 from anyorder.models.indigo import Indigo
 from anyorder.system.distributed import Processes
 from anyorder.system.memory import peak_memory
@@ -108,8 +109,8 @@ class SingleBatchTrainer:
             ],
             "attention to the source": [(layer.cross, "forward") for layer in layers],
             "feed-forward": [(layer.feed_forward, "forward") for layer in layers],
-            "words": [(self.model, "first_log_probs")],
-            "gaps": [(self.model, "log_probs_of_second")],
+            "words": [(StepChoices, "first_log_probs")],
+            "gaps": [(StepChoices, "second_log_prob_of")],
         }
 
 

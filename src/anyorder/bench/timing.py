@@ -148,7 +148,7 @@ def shares_of_time(
 @contextmanager
 def _timed(owner: object, method: str, *, part_of: str, seconds: dict[str, float]) -> Iterator[None]:
     """Add the time of every call of a method to a part, within this context."""
-    untimed = getattr(owner, method)
+    untimed, belongs_to_owner = getattr(owner, method), method in vars(owner)
 
     def timed(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
         began = time.perf_counter()
@@ -161,7 +161,10 @@ def _timed(owner: object, method: str, *, part_of: str, seconds: dict[str, float
     try:
         yield
     finally:
-        delattr(owner, method)  # uncovers the method of the class
+        if belongs_to_owner:
+            setattr(owner, method, untimed)
+        else:
+            delattr(owner, method)  # uncovers the method of the class
 
 
 def bandwidth(*, repeats: int = 10) -> Measurement:

@@ -13,11 +13,11 @@ from torch.nn import functional
 
 from anyorder import config
 from anyorder.data.batches import collate_sources
-from anyorder.decoding.beam import TokenHypothesis
 from anyorder.decoding.canvas import Canvas
 from anyorder.decoding.constraints import Constraints
+from anyorder.decoding.decode import decode
+from anyorder.decoding.hypothesis import TokenHypothesis
 from anyorder.decoding.insertion_transformer import decode_insertions
-from anyorder.decoding.loop import decode
 from anyorder.decoding.sampling import SAMPLED_AT_ONCE
 from anyorder.models.insertion_transformer import InsertionTransformer
 from anyorder.models.registry import Model, ordered

@@ -1,45 +1,45 @@
-"""What holds for each sentence of a batch from the first step to the last."""
+"""The constraints of a batch as tensors: templates, required items, blanks and forbidden words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from anyorder.decoding.canvas import Canvas, ForbiddenWord
-from anyorder.decoding.items import ItemGraph
+from anyorder.decoding.canvas import Canvas, ForbiddenWord, Way, shortest_ways
 from anyorder.text.tokenizer import PAD
 
-# S sentences under way, K hypotheses of each, n tokens on the canvas, G = n - 1 gaps, W blanks, V ids,
-# I items, A ways to go on with an item, L tokens of the longest template
+# W blanks, V ids, L tokens of the longest template, H required tokens, I items of a sentence,
+# N nodes of all items together, A ways to go on from a node
 
 UNLIMITED = 2**30
+FINISHED = 0  # the node of an item that is written
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """What holds for a batch from the beginning to the end; sentences by their number in the batch."""
+    """What the sentences of a batch must keep to, from the first step to the last."""
 
     template: Tensor  # (sentences, L), tokens
-    template_right: Tensor  # (sentences, L), the blank right of each, or CLOSED
+    template_right: Tensor  # (sentences, L), the blank to the right of each token, or CLOSED
     template_length: Tensor  # (sentences,)
     items: ItemGraph
-    ends_word: Tensor  # (V,), bool: no piece that goes on with the next one
-    before: Tensor  # (sentences,), the blank that each begins with, or CLOSED
-    least: Tensor  # (sentences, W), words
-    most: Tensor  # (sentences, W)
-    narrow: Tensor  # (sentences,), bool: some blank has a most number of words
-    any_counted: bool  # somebody asks for numbers of words
+    ends_word: Tensor  # (V,), bool: the token ends a word
+    before: Tensor  # (sentences,), the blank before the template, or CLOSED
+    least: Tensor  # (sentences, W), fewest words of each blank
+    most: Tensor  # (sentences, W), most words of each blank
+    narrow: Tensor  # (sentences,), bool: some blank limits its number of words
+    any_counted: bool  # whether some blank counts its words
     limits: Tensor  # (sentences,), most tokens
     forbidden: tuple[tuple[ForbiddenWord, ...], ...]  # of each sentence
-    required: Tensor  # (sentences, H), what an encoder is told, PAD where there is less
+    required: Tensor  # (sentences, H), required tokens for the encoder, padded with PAD
 
     @classmethod
     def of(cls, canvases: Sequence[Canvas], *, ends_word: Tensor, limits: Tensor) -> Constraints:
-        """limits: (sentences,), most tokens to write, given ones among them."""
+        """Collect the constraints of a batch. limits: (sentences,), most tokens to write, given or not."""
         device = ends_word.device
         least = [[blank.least for blank in canvas.blanks] for canvas in canvases]
         most = [
@@ -56,7 +56,7 @@ class Constraints:
             ends_word=ends_word,
             before=torch.tensor([canvas.before for canvas in canvases], device=device),
             least=_padded(least, device=device, padding=0),
-            most=_padded(most, device=device, padding=0),  # with fewer blanks, there is no room
+            most=_padded(most, device=device, padding=0),  # blanks that a sentence lacks have no room
             narrow=torch.tensor([canvas.narrow for canvas in canvases], device=device),
             any_counted=any(canvas.counted for canvas in canvases),
             limits=limits.to(device),
@@ -67,17 +67,17 @@ class Constraints:
         )
 
     def ends(self, words: Tensor) -> Tensor:
-        """Whether each word's token is its last, of ids of any shape."""
+        """Whether each token ends a word. words: ids of any shape."""
         return self.ends_word[words]
 
     @cached_property
     def forbids(self) -> Tensor:
-        """Whether each sentence has words that must not be written, (sentences,), bool."""
+        """Whether each sentence forbids words, (sentences,), bool."""
         return torch.tensor([bool(words) for words in self.forbidden], device=self.ends_word.device)
 
     @cached_property
     def has_pieces(self) -> bool:
-        """Whether words may be written in several tokens."""
+        """Whether a word may consist of several tokens."""
         return not bool(self.ends_word.all())
 
 
@@ -85,3 +85,95 @@ def _padded(rows: Sequence[Sequence[int]], *, device: torch.device, padding: int
     longest = max(map(len, rows))
     filled = [[*row, *[padding] * (longest - len(row))] for row in rows]
     return torch.tensor(filled, dtype=torch.long, device=device).view(len(rows), longest)
+
+
+@dataclass(frozen=True)
+class ItemGraph:
+    """The required items of all sentences of a batch, as one graph.
+
+    A node stands for what is written of an item, its edges for the tokens that may come next. At a node that
+    rests, other words may be written before the item goes on, to the right of what is written of it.
+    """
+
+    token: Tensor  # (N, A), next tokens; the first one is repeated where there are fewer
+    successor: Tensor  # (N, A), the node that each token leads to
+    opens: Tensor  # (N, A), bool: more may be written to the right of the token
+    rests: Tensor  # (N,), bool
+    tokens_left: Tensor  # (N,), number of tokens still to be written, at most
+    words: Tensor  # (N,), number of words of the whole item, at most
+    first: Tensor  # (sentences, I), node where each item begins; FINISHED where a sentence has fewer
+    repeats: bool  # whether one token may come next in several items or ways
+
+    @classmethod
+    def of(cls, canvases: Sequence[Canvas], *, device: torch.device) -> ItemGraph:
+        """Build the graph of a batch."""
+        nodes = [_Node(rests=True)]
+        first = [
+            [_add_item(nodes, item, whole=canvas.narrow) for item in canvas.items] for canvas in canvases
+        ]
+        most = max(1, *(len(node.ways) for node in nodes))
+        items = max(map(len, first))
+
+        def padded(rows: list[list[int]]) -> Tensor:
+            return torch.tensor([row + (row[:1] or [0]) * (most - len(row)) for row in rows], device=device)
+
+        def each(values: Sequence[int | bool]) -> Tensor:
+            return torch.tensor(values, device=device)
+
+        return cls(
+            token=padded([list(node.ways) for node in nodes]),
+            successor=padded([[edge.successor for edge in node.ways.values()] for node in nodes]),
+            opens=padded([[int(edge.opens) for edge in node.ways.values()] for node in nodes]).bool(),
+            rests=each([node.rests for node in nodes]),
+            tokens_left=each([node.tokens_left for node in nodes]),
+            words=each([node.words for node in nodes]),
+            first=torch.tensor(
+                [row + [FINISHED] * (items - len(row)) for row in first], dtype=torch.long, device=device
+            ).view(len(canvases), items),
+            repeats=any(map(_repeats, canvases)),
+        )
+
+
+def _repeats(canvas: Canvas) -> bool:
+    of_items = [{token for way in item for token in way.tokens} for item in canvas.items]
+    distinct = set[int]().union(*of_items)
+    return any(len(item) > 1 for item in canvas.items) or len(distinct) < sum(map(len, of_items))
+
+
+@dataclass
+class _Edge:
+    successor: int
+    opens: bool
+
+
+@dataclass
+class _Node:
+    ways: dict[int, _Edge] = field(default_factory=dict)  # by token
+    rests: bool = False
+    tokens_left: int = 0
+    words: int = 0
+
+
+def _add_item(nodes: list[_Node], ways: Sequence[Way], *, whole: bool) -> int:
+    """Add an item to the graph; returns the node where it begins. Ways that begin alike share nodes.
+
+    whole: write the item without a rest, so that its words are known to fit into one blank.
+    """
+    root = len(nodes)
+    words = max(way.words for way in ways)
+    nodes.append(_Node(rests=True, words=words))
+    for way in shortest_ways(ways):
+        node = root
+        for number, (token, opens) in enumerate(zip(way.tokens, way.opens, strict=True), start=1):
+            last = number == len(way.tokens)
+            nodes[node].tokens_left = max(nodes[node].tokens_left, len(way.tokens) - number + 1)
+            edge = nodes[node].ways.get(token)
+            if edge is None:
+                edge = _Edge(FINISHED if last else len(nodes), opens=last or opens)
+                nodes[node].ways[token] = edge
+                if not last:
+                    nodes.append(_Node(rests=opens and not whole, words=words))
+            elif not (last or opens):  # closed in one of the ways, closed for all that share it
+                edge.opens = nodes[edge.successor].rests = False
+            node = edge.successor
+    return root

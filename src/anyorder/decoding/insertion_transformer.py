@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from anyorder import config
-from anyorder.decoding.beam import TokenHypothesis
-from anyorder.decoding.loop import ranked
+from anyorder.decoding.hypothesis import TokenHypothesis, rank
 from anyorder.insertion import NEG_INF
 from anyorder.models.insertion_transformer import FIRST_WORD, FULL, Insertions, InsertionTransformer
 from anyorder.text.tokenizer import BOS, EOS, PAD
@@ -103,7 +102,7 @@ def decode_insertions(
                 staying.append(row)
             else:
                 end_score = None if choice.filled else choice.end_score
-                found[number] = ranked([draft.hypothesis(end_score=end_score)], settings)
+                found[number] = rank([draft.hypothesis(end_score=end_score)], settings)
         if len(staying) < len(under_way):
             kept = torch.tensor(staying, dtype=torch.long, device=source.device)
             sources = [one.keep(kept) for one in sources]

@@ -1,4 +1,4 @@
-"""What the next step may be: log-probabilities of words and gaps, under constraints if there are any."""
+"""Scores of the next step of a whole beam, under constraints if there are any."""
 
 from __future__ import annotations
 
@@ -8,128 +8,124 @@ from functools import cached_property
 from torch import Tensor
 
 from anyorder.decoding.beam import Beam, Parents
-from anyorder.decoding.constrained_scores import ConstrainedStep, Ending, Scores
+from anyorder.decoding.constrained_scores import ConstrainedStep, EndScore, Scores
 from anyorder.insertion import NEG_INF
-from anyorder.models.decoder_state import DecoderState
-from anyorder.models.indigo import END, Indigo
-from anyorder.models.kernels.vocabulary import Best, top_choices
+from anyorder.models.choices import END, StepChoices
+from anyorder.models.indigo import Indigo
+from anyorder.models.kernels.vocabulary import TopChoices, top_choices
 from anyorder.text.tokenizer import UNK
+
+# S sentences under way, K hypotheses of each, F first choices, C of them looked at,
+# N hypotheses asked for M second choices each
 
 
 @dataclass(frozen=True)
 class StepScorer:
     """Everything that a search may ask about the next step."""
 
-    model: Indigo
-    decoder_state: DecoderState
-    state: Tensor  # (R, D), of the newest tokens
+    choices: StepChoices
     beam: Beam
     unknown: bool = True  # whether `<unk>` may be written
-    constrained: ConstrainedStep | None = None  # what a canvas leaves possible; None: everything
+    constrained: ConstrainedStep | None = None  # what the constraints leave possible; None: everything
 
     @property
-    def standing(self) -> Tensor:
-        """What hypotheses are ranked by, (S, K)."""
-        return self.beam.log_prob if self.constrained is None else self.constrained.standing
+    def model(self) -> Indigo:
+        """The model that is asked."""
+        return self.choices.model
 
-    def first_scores(self) -> Scores:
-        """Of all first choices, (S, K, F)."""
-        log_probs = self.first_log_probs
-        if self.constrained is not None:
-            return self.constrained.first(log_probs)
-        return Scores.plain(log_probs if self.model.position_first else self._known(log_probs))
+    @property
+    def rank(self) -> Tensor:
+        """What hypotheses are ranked by, (S, K)."""
+        return self.beam.log_prob if self.constrained is None else self.constrained.rank
 
     @cached_property
     def first_log_probs(self) -> Tensor:
-        """As the model has them, (S, K, F)."""
-        scores = self.model.first_log_probs(self.decoder_state, self.state, self.beam.indices.flatten(0, 1))
-        return scores.unflatten(0, self.beam.log_prob.shape)
+        """log p of all first choices without constraints, (S, K, F)."""
+        return self.choices.first_log_probs().unflatten(0, self.beam.log_prob.shape)
 
-    def best_first(self, count: int) -> tuple[Best, Ending | None]:
-        """The best first choices, (S, K, C), and what second ones must know of the end."""
-        if self.constrained is not None and self.model.lists_best_words and self.constrained.is_simple:
-            listed, ending = self._best_words(self.constrained, count)
-            if listed is not None:
-                return listed, ending
-        if not self._free(words=not self.model.position_first):
-            return leading_of(self.first_scores(), count), self.ending
-        best = self.model.best_first(
-            self.decoder_state, self.state, self.beam.indices.flatten(0, 1), count=count
-        )
-        return Best(*(each.unflatten(0, self.beam.log_prob.shape) for each in best)), self.ending
-
-    def _best_words(self, constrained: ConstrainedStep, count: int) -> tuple[Best | None, Ending]:
-        words, _ = constrained.wanted
-        best, wanted = self.model.best_words_and(
-            self.decoder_state,
-            self.state,
-            words.flatten(0, 1),
-            no_end=~constrained.allowed.end.flatten(),
-            count=count,
-        )
-        shape = self.beam.log_prob.shape
-        best = Best(*(each.unflatten(0, shape) for each in best))
-        # Whether it may end or not: an end that is listed is its own equal.
-        ending = Ending(best.end, wanted=best.end >= best.log_probs[..., 0])
-        return constrained.best_words(best, wanted.unflatten(0, shape), count), ending
-
-    @cached_property
-    def ending(self) -> Ending | None:
-        """What a restriction must know of the end to judge second choices; None: nothing."""
-        if self.constrained is None or not (self.model.position_first or self.constrained.counts_words):
-            return None
-        return Ending.among(self.first_log_probs)
-
-    def best_second(
-        self, first: Tensor, count: int, *, ending: Ending | None, parents: Parents | None
-    ) -> Best:
-        """The best second choices after these first ones. first: (S, N, C); returns (S, N, C, M).
-
-        ending: as it came with the first ones; parents: N hypotheses, whose these are; None: all K have some.
-        """
-        if not self._free(words=self.model.position_first):
-            return leading_of(self.second_scores(first, ending=ending, parents=parents), count)
-        best = self.model.best_second(*self._asked(parents), first.flatten(0, 1), count=count)
-        return Best(*(each.unflatten(0, first.shape[:2]) for each in best))
-
-    def _free(self, *, words: bool) -> bool:
-        """Whether nothing that could be chosen is ruled out. words: whether the choice is one of words."""
-        return self.constrained is None and (self.unknown or not words)
+    def first_scores(self) -> Scores:
+        """Scores of all first choices, (S, K, F)."""
+        log_probs = self.first_log_probs
+        if self.constrained is not None:
+            return self.constrained.first(log_probs)
+        return Scores.plain(log_probs if self.model.position_first else self._without_unknown(log_probs))
 
     def second_scores(
-        self, first: Tensor, *, ending: Ending | None, parents: Parents | None = None
+        self, first: Tensor, *, end_score: EndScore | None, parents: Parents | None = None
     ) -> Scores:
-        """Of all second choices after these first ones, as `best_second` takes them; returns (S, N, C, M)."""
-        scores = self.model.second_log_probs(*self._asked(parents), first.flatten(0, 1))
+        """Scores of all second choices, with the arguments of `top_second`; returns (S, N, C, M)."""
+        scores = self._choices_of(parents).second_log_probs(first.flatten(0, 1))
         scores = scores.unflatten(0, first.shape[:2])
         if self.constrained is not None:
-            return replace(self.constrained, parents=parents).second(scores, first, ending=ending)
-        return Scores.plain(self._known(scores) if self.model.position_first else scores)
+            return replace(self.constrained, parents=parents).second(scores, first, end_score=end_score)
+        return Scores.plain(self._without_unknown(scores) if self.model.position_first else scores)
 
-    def _asked(self, parents: Parents | None) -> tuple[DecoderState, Tensor, Tensor]:
-        """What a model must know of the hypotheses that are asked: writing, state and places."""
-        indices = self.beam.indices.flatten(0, 1)
+    def top_first(self, count: int) -> tuple[TopChoices, EndScore | None]:
+        """The best first choices, (S, K, count), and the end's score if second choices depend on it."""
+        if self.constrained is not None and self.choices.can_skip_softmax and self.constrained.is_simple:
+            listed, end_score = self._top_words(self.constrained, count)
+            if listed is not None:
+                return listed, end_score
+        if not self._allows_all(words=not self.model.position_first):
+            return top_scores(self.first_scores(), count), self.end_score
+        best = self.choices.top_first(count)
+        return best.map(lambda values: values.unflatten(0, self.beam.log_prob.shape)), self.end_score
+
+    def top_second(
+        self, first: Tensor, count: int, *, end_score: EndScore | None, parents: Parents | None
+    ) -> TopChoices:
+        """The best second choices after these first ones. first: (S, N, C); returns (S, N, C, count).
+
+        end_score: as `top_first` returned it; parents: the N hypotheses that these first choices belong to;
+        None: all K.
+        """
+        if not self._allows_all(words=self.model.position_first):
+            return top_scores(self.second_scores(first, end_score=end_score, parents=parents), count)
+        best = self._choices_of(parents).top_second(first.flatten(0, 1), count)
+        return best.map(lambda values: values.unflatten(0, first.shape[:2]))
+
+    @cached_property
+    def end_score(self) -> EndScore | None:
+        """The end's score, if the constraints need it to judge second choices."""
+        if self.constrained is None or not (self.model.position_first or self.constrained.counts_words):
+            return None
+        return EndScore.among(self.first_log_probs)
+
+    def _top_words(self, constrained: ConstrainedStep, count: int) -> tuple[TopChoices | None, EndScore]:
+        """The best words where only the end is ruled out; None where that can't be told exactly enough."""
+        required, _ = constrained.required_next
+        best, of_required = self.choices.top_words_and(
+            required.flatten(0, 1), without_end=~constrained.allowed.end.flatten(), count=count
+        )
+        shape = self.beam.log_prob.shape
+        best = best.map(lambda values: values.unflatten(0, shape))
+        # An end that is listed equals itself, so this holds whether it may end or not.
+        end_score = EndScore(best.end, is_best=best.end >= best.rank[..., 0])
+        return constrained.top_words(best, of_required.unflatten(0, shape), count), end_score
+
+    def _allows_all(self, *, words: bool) -> bool:
+        """Whether no choice is ruled out. words: whether the choice is one of words."""
+        return self.constrained is None and (self.unknown or not words)
+
+    def _choices_of(self, parents: Parents | None) -> StepChoices:
+        """The choices of some hypotheses; None: of all."""
         if parents is None:
-            return self.decoder_state, self.state, indices
-        state, indices = (each.index_select(0, parents.rows) for each in (self.state, indices))
-        return self.decoder_state.seen_by(parents.hypotheses), state, indices
+            return self.choices
+        return replace(
+            self.choices,
+            decoder_state=self.choices.decoder_state.select(parents.hypotheses),
+            state=self.choices.state.index_select(0, parents.rows),
+            indices=self.choices.indices.index_select(0, parents.rows),
+        )
 
-    def _known(self, scores: Tensor) -> Tensor:
-        """scores: (S, K, V) or (S, K, C, V), of which `<unk>` may be ruled out."""
+    def _without_unknown(self, scores: Tensor) -> Tensor:
+        """Rule out `<unk>` unless it may be written. scores: (S, K, V) or (S, K, C, V)."""
         if not self.unknown:
             scores[..., UNK - self.model.word_head.first] = NEG_INF
         return scores
 
-    def scores_of_second(self, first: Tensor, second: Tensor) -> Tensor:
-        """log p of one second choice after each of these first ones, without all others. All: (S, K, C)."""
-        indices = self.beam.indices.flatten(0, 1)
-        scores = self.model.log_probs_of_second(
-            self.decoder_state, self.state, indices, first.flatten(0, 1), second.flatten(0, 1)
-        )
-        return scores.unflatten(0, self.beam.log_prob.shape)
 
-
-def leading_of(scores: Scores, count: int) -> Best:
-    """The best choices by what they are chosen by. scores: (..., M); returns (..., C)."""
-    best = top_choices(scores.chosen_by, count)
-    return best._replace(end=scores.paid[..., END], paid=scores.paid.gather(-1, best.choices))
+def top_scores(scores: Scores, count: int) -> TopChoices:
+    """Pick the best choices by rank. scores: (..., M); returns (..., count)."""
+    best = top_choices(scores.rank, count)
+    return best._replace(end=scores.log_probs[..., END], log_probs=scores.log_probs.gather(-1, best.choices))

@@ -16,10 +16,10 @@ from typing import Any, Self
 from pydantic import Field, field_validator, model_validator
 
 from anyorder import config
-from anyorder.decoding.beam import TokenHypothesis
+from anyorder.decoding.allowed import items_fit
 from anyorder.decoding.canvas import CLOSED, Blank, Canvas, ForbiddenWord, Way
-from anyorder.decoding.constraint_state import find_room
 from anyorder.decoding.constraints import UNLIMITED
+from anyorder.decoding.hypothesis import TokenHypothesis
 from anyorder.errors import UserError
 from anyorder.text.pairs import SourceTokens
 from anyorder.text.tokenizer import SPECIALS, UNK, Tokenizer, Tokens
@@ -266,7 +266,7 @@ class CompiledCanvas:
         canvas = self.canvas
         rooms = tuple(UNLIMITED if blank.most is None else blank.most for blank in canvas.blanks)
         sizes = tuple(max(way.words for way in item) for item in canvas.items)
-        if not find_room(rooms, sizes):
+        if not items_fit(rooms, sizes):
             words = " + ".join(map(str, sizes))
             told = ", ".join("any number" if room == UNLIMITED else str(room) for room in rooms)
             whole = ": what must appear in order goes into one blank" if self._text.in_order else ""

@@ -13,9 +13,9 @@ import torch
 
 from anyorder import config
 from anyorder.decoding.batching import CanvasBatch, decode_all
-from anyorder.decoding.beam import TokenHypothesis
 from anyorder.decoding.canvas import Canvas
-from anyorder.decoding.constraint_state import NOBODYS
+from anyorder.decoding.constraint_state import FREE
+from anyorder.decoding.hypothesis import TokenHypothesis
 from anyorder.errors import UserError
 from anyorder.inference.canvas_text import CanvasText, CompiledCanvas, Given
 from anyorder.inference.generation import decode_readable, with_text
@@ -126,7 +126,7 @@ def _decode_around(
 def _completion(
     trained: Trained, hypothesis: TokenHypothesis, canvas: CompiledCanvas, source: EncodedSource
 ) -> Completion:
-    given = sum(owner != NOBODYS for owner in hypothesis.owners)
+    given = sum(owner != FREE for owner in hypothesis.owners)
     whole = filled(canvas, hypothesis)
     shown = with_text(
         hypothesis,

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from anyorder import config
-from anyorder.adaptive.beam import Orders
-from anyorder.adaptive.guided import merge_orders, search_thoroughly
+from anyorder.adaptive.beam import merge_orders, search_thoroughly
+from anyorder.adaptive.candidates import Orders
 from anyorder.adaptive.sampling import draw_orders
 from anyorder.data.batches import Batch, Example, collate
 from anyorder.errors import UserError
@@ -223,7 +223,7 @@ def _sample_weights(model: Indigo, memory: Memory, batch: Batch, added: Orders, 
     """
     weights = []
     for part in chance.split(BATCH_SAMPLES, dim=1):
-        sampled = draw_orders(model, memory, batch.targets, batch.lengths, chance=part)
+        sampled = draw_orders(model, memory, batch.targets, batch.lengths, uniform=part)
         weight = sampled.log_probs.cpu().double() - sampled.log_proposals.cpu().double()
         weights.append(weight.masked_fill(_among(sampled.positions, added).cpu(), NEG_INF))
     return torch.cat(weights, dim=1)

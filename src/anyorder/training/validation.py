@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from anyorder import config
-from anyorder.adaptive.beam import Orders
+from anyorder.adaptive.candidates import Orders
 from anyorder.adaptive.objective import learn_from
 from anyorder.adaptive.search import search_batch
 from anyorder.data.batches import Batch, collate, plan_epoch

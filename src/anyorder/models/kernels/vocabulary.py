@@ -1,8 +1,9 @@
-"""The best words of a large vocabulary and their log p, without log p of all the others.
+"""The best words of a large vocabulary and their log p, without log p of all other words.
 
-Logits of all words are a large matrix, and memory is slower than arithmetic. So the vocabulary is taken block
-by block: a block adds its share to the normaliser while its logits are still in the processor's cache, and
-its best words are looked for in those groups only whose best is among the best.
+The logits of all words are a large matrix, and memory is slower than arithmetic. So the vocabulary is taken
+block by block: a block adds its share to the normaliser while its logits are still in the processor's cache,
+and the best words are searched only in groups whose best word is good enough. The plain twin is
+`top_choices` of a log-softmax over all words.
 """
 
 from __future__ import annotations
@@ -20,50 +21,60 @@ from anyorder.models.heads import at_least_float
 BLOCK = 2048  # words, so that a block of the embedding and its logits fit into a cache
 FEW_LOGITS = 2**15  # of a block: with few rows, more words at once cost fewer calls
 GROUP = 64  # words
-Product = Callable[[Tensor], Tensor]  # of a query, (R, D), and a block of words, (R, words)
+Product = Callable[[Tensor], Tensor]  # from a query, (R, D), to the logits of a block of words, (R, words)
 
 
-class Best(NamedTuple):
-    """The best choices, best first, and choice 0, which is the end where there is one to choose."""
+class TopChoices(NamedTuple):
+    """The best choices, best first, and log p of choice 0, which is the end where there is one to choose.
 
-    log_probs: Tensor  # (..., C), what they are chosen by
+    Under constraints the rank of a choice may differ from its log p.
+    """
+
+    rank: Tensor  # (..., C), what the choices are sorted by
     choices: Tensor  # (..., C)
-    end: Tensor  # (...), log p
-    paid: Tensor  # (..., C), log p; another than what they are chosen by only where something is required
+    end: Tensor  # (...), log p of choice 0
+    log_probs: Tensor  # (..., C)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> TopChoices:
+        """Change all tensors alike."""
+        return TopChoices(*map(change, self))
 
 
-def top_choices(log_probs: Tensor, count: int) -> Best:
-    """Of few enough choices to know log p of them all. log_probs: (..., M); returns (..., C)."""
+def top_choices(log_probs: Tensor, count: int) -> TopChoices:
+    """Pick the best of few choices, whose log p are all known. log_probs: (..., M); returns (..., C)."""
     best, choices = log_probs.topk(min(count, log_probs.shape[-1]), dim=-1)
-    return Best(best, choices, end=log_probs[..., 0], paid=best)
+    return TopChoices(best, choices, end=log_probs[..., 0], log_probs=best)
 
 
 class Vocabulary:
-    """The vectors of all words that can be generated.
+    """The output embedding, to look for the best words.
 
-    embedding: (V, D); packed: the product with it in another form, block by block.
+    embedding: (V, D); packed: products with its blocks, in another layout.
     """
 
     def __init__(self, embedding: Tensor, *, packed: Sequence[Product] | None = None) -> None:
         self.embedding = embedding
         self.packed = packed
 
-    def best(self, query: Tensor, *, count: int) -> Best:
-        """query: (R, D); count: C."""
+    def best(self, query: Tensor, *, count: int) -> TopChoices:
+        """Find the best words. query: (R, D); count: C."""
         return self._best_and(query, None, None, count=count)[0]
 
-    def best_and(self, query: Tensor, asked: Tensor, *, no_end: Tensor, count: int) -> tuple[Best, Tensor]:
-        """And log p of some words, whether they are good or not. asked: (R, Q); no_end: (R,), bool.
+    def best_and(
+        self, query: Tensor, asked: Tensor, *, without_end: Tensor, count: int
+    ) -> tuple[TopChoices, Tensor]:
+        """Find the best words, and log p of some given ones, good or not.
 
-        Where there is no end it is not among the best; all log p are as they were.
+        asked: (R, Q), the given words; without_end: (R,), bool, where the end is kept out of the best words.
+        No log p changes by that.
         """
-        best, found = self._best_and(query, asked, no_end, count=count)
+        best, found = self._best_and(query, asked, without_end, count=count)
         assert found is not None
         return best, found
 
     def _best_and(
-        self, query: Tensor, asked: Tensor | None, no_end: Tensor | None, *, count: int
-    ) -> tuple[Best, Tensor | None]:
+        self, query: Tensor, asked: Tensor | None, without_end: Tensor | None, *, count: int
+    ) -> tuple[TopChoices, Tensor | None]:
         logits, words, shares, begin = [], [], [], 0
         end, found = None, None
         for block in self._products(query):
@@ -72,12 +83,12 @@ class Vocabulary:
                 found = _looked_up(block, asked - begin, found)
             # A fused softmax is one pass over the block; a sum of exponentials would be four.
             shares.append(block[:, 0] - block.log_softmax(dim=1)[:, 0])
-            if no_end is not None and begin == 0:
+            if without_end is not None and begin == 0:
                 end = end.clone()
-                block[:, 0].masked_fill_(no_end, float("-inf"))
-            best, places = leading(block, count)
+                block[:, 0].masked_fill_(without_end, float("-inf"))
+            best, indices = top_logits(block, count)
             logits.append(best)
-            words.append(places + begin)
+            words.append(indices + begin)
             begin += block.shape[1]
         assert end is not None
         normaliser = torch.stack(shares, dim=1).logsumexp(dim=1)
@@ -85,12 +96,12 @@ class Vocabulary:
         log_probs = best - normaliser[:, None]
         best_words = torch.cat(words, dim=1).gather(1, chosen)
         return (
-            Best(log_probs, best_words, end=end - normaliser, paid=log_probs),
+            TopChoices(log_probs, best_words, end=end - normaliser, log_probs=log_probs),
             None if found is None else found - normaliser[:, None],
         )
 
     def _products(self, query: Tensor) -> Iterator[Tensor]:
-        """Logits of the words, block by block. query: (R, D)."""
+        """Multiply with one block of words after the other. query: (R, D)."""
         if self.packed is not None:
             for multiply in self.packed:
                 yield multiply(query)
@@ -102,23 +113,23 @@ class Vocabulary:
 
 
 def _looked_up(block: Tensor, asked: Tensor, found: Tensor | None) -> Tensor:
-    """Logits of the words that this block has, and of others as they were. asked, found: (R, Q)."""
+    """Update the logits of given words with those of a block. asked, found: (R, Q)."""
     here = block.gather(1, asked.clamp(0, block.shape[1] - 1))
     return here if found is None else torch.where((asked >= 0) & (asked < block.shape[1]), here, found)
 
 
-def leading(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The best of each row and where they are, in no order. logits: (R, words); returns (R, C or fewer)."""
+def top_logits(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Find the largest logits of each row and their indices, unsorted. logits: (R, words)."""
     words = logits.shape[1]
     whole = words - words % GROUP
     if whole <= count * GROUP:
         return logits.topk(min(count, words), dim=1)
     groups = logits[:, :whole].unflatten(1, (-1, GROUP))
     promising = groups.amax(dim=2).topk(count, dim=1).indices  # (R, C)
-    places = promising[..., None] * GROUP + torch.arange(GROUP, device=logits.device)  # (R, C, GROUP)
-    places = places.flatten(1)
-    if whole < words:  # and all of what no group holds
+    indices = promising[..., None] * GROUP + torch.arange(GROUP, device=logits.device)  # (R, C, GROUP)
+    indices = indices.flatten(1)
+    if whole < words:  # and all words that are in no group
         rest = torch.arange(whole, words, device=logits.device).expand(len(logits), -1)
-        places = torch.cat([places, rest], dim=1)
-    best, chosen = logits.gather(1, places).topk(count, dim=1)
-    return best, places.gather(1, chosen)
+        indices = torch.cat([indices, rest], dim=1)
+    best, chosen = logits.gather(1, indices).topk(count, dim=1)
+    return best, indices.gather(1, chosen)

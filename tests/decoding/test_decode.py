@@ -26,9 +26,9 @@ from anyorder import config
 from anyorder.data.batches import Example, collate
 from anyorder.decoding import batching
 from anyorder.decoding.batching import DECODED_AT_ONCE, decode_all
-from anyorder.decoding.beam import TokenHypothesis
-from anyorder.decoding.loop import decode, ranked
-from anyorder.decoding.sampling import draw, shortlisted
+from anyorder.decoding.decode import decode
+from anyorder.decoding.hypothesis import TokenHypothesis, rank
+from anyorder.decoding.sampling import draw, truncate
 from anyorder.models.encoder_decoder import Memory
 from anyorder.models.indigo import Indigo
 from anyorder.models.loss import score_steps
@@ -382,15 +382,15 @@ def test_ranks_by_log_p_over_steps(penalty: float, lengths: list[int]) -> None:
         hypothesis(tokens=1, log_p=-2.0),
         hypothesis(tokens=3, log_p=-2.2),
     ]
-    ordered = ranked(found, config.Decode(beam=4, n_best=4, length_penalty=penalty))
+    ordered = rank(found, config.Decode(beam=4, n_best=4, length_penalty=penalty))
     assert [len(one.tokens) for one in ordered] == lengths
-    assert ordered == ranked(found[::-1], config.Decode(beam=4, n_best=4, length_penalty=penalty))
-    assert ranked(found, config.Decode(beam=4, n_best=2, length_penalty=penalty)) == ordered[:2]
+    assert ordered == rank(found[::-1], config.Decode(beam=4, n_best=4, length_penalty=penalty))
+    assert rank(found, config.Decode(beam=4, n_best=2, length_penalty=penalty)) == ordered[:2]
 
 
 def test_scores_divide_by_the_steps_with_the_end() -> None:
     settings = config.Decode(beam=2, n_best=2, length_penalty=0.5)
-    ended, cut = ranked(
+    ended, cut = rank(
         [hypothesis(tokens=3, log_p=-6.0), hypothesis(tokens=4, log_p=-6.0, finished=False)], settings
     )
     assert ended.score == cut.score == pytest.approx(-3.0)
@@ -398,7 +398,7 @@ def test_scores_divide_by_the_steps_with_the_end() -> None:
 
 def test_what_was_cut_is_not_merged_with_what_ended() -> None:
     ended, cut = hypothesis(tokens=2, log_p=-1.0), hypothesis(tokens=2, log_p=-1.0, finished=False)
-    merged = ranked([ended, cut, cut], config.Decode(beam=3, n_best=3, length_penalty=0, merge=True))
+    merged = rank([ended, cut, cut], config.Decode(beam=3, n_best=3, length_penalty=0, merge=True))
     assert [one.finished for one in merged] == [True, False]
     assert merged[0].merged_log_prob == -1.0
 
@@ -626,7 +626,7 @@ def test_draws_never_hit_the_impossible() -> None:
 )
 def test_shortlists(settings: dict[str, float], left: list[int]) -> None:
     scores = torch.tensor([[0.1, 0.4, 0.2, 0.3]]).log()
-    short = shortlisted(scores, config.Decode.model_validate({"search": "sample", **settings}))
+    short = truncate(scores, config.Decode.model_validate({"search": "sample", **settings}))
     assert short.isfinite()[0].nonzero().flatten().tolist() == left
     assert torch.equal(short[0, left], scores[0, left])
 
