@@ -162,8 +162,8 @@ def test_a_wrong_value_is_answered_by_key_given_and_allowed(recipe: Path, overri
     [
         (
             ["model.kind=transformer", "order.name=blt"],
-            'order.name = "blt": must be "l2r", for only model.kind = "indigo" is taught an order, '
-            'not "transformer"',
+            'order.name = "blt": must be "l2r" for model.kind = "transformer"; '
+            'only "indigo" learns other orders',
         ),
         (
             ["data.dev={ features = 'dev.npy', target = 'dev.target' }"],
@@ -175,13 +175,13 @@ def test_a_wrong_value_is_answered_by_key_given_and_allowed(recipe: Path, overri
         ),
         (
             ["text.bag=true"],
-            'model.encoder_positions = "relative": must be "none" for text.bag = true, where places mean '
+            'model.encoder_positions = "relative": must be "none" for text.bag = true, where positions mean '
             "nothing",
         ),
         (
             ["model.kind=insertion", "order.name=sao"],
-            'order.name = "sao": must be "l2r", for only model.kind = "indigo" is taught an order, '
-            'not "insertion"',
+            'order.name = "sao": must be "l2r" for model.kind = "insertion"; '
+            'only "indigo" learns other orders',
         ),
         (
             ["decode.parallel=true"],
@@ -197,7 +197,7 @@ def test_a_wrong_value_is_answered_by_key_given_and_allowed(recipe: Path, overri
         ),
         (
             ["model.kind=insertion", "insertion.termination=sequence", "decode.parallel=true"],
-            'decode.parallel = true: needs insertion.termination = "gap": each gap must know its end',
+            'decode.parallel = true: needs insertion.termination = "gap": each gap must predict its own end',
         ),
     ],
 )

@@ -11,8 +11,8 @@ from corpora import full_disk
 
 from anyorder.config.recipe import Recipe
 from anyorder.data.dataset import Prepared, prepare
+from anyorder.data.orderer import Line, prepare_order
 from anyorder.errors import UserError
-from anyorder.orders.orderer import Line, prepare_order
 
 TARGETS = {
     "train": ["one two, three", "one two", "four", "one five unheard"],

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.config.order import Order
+from anyorder.data.orderer import Line, Orderer, order_split, prepare_order
 from anyorder.errors import UserError
 from anyorder.orders.fixed import (
     ORDERS,
@@ -24,7 +25,6 @@ from anyorder.orders.fixed import (
     spread,
     tree_depths,
 )
-from anyorder.orders.orderer import Line, Orderer, order_split, prepare_order
 
 lengths = st.integers(min_value=0, max_value=30)
 seeds = st.integers(min_value=0, max_value=2**32 - 1)

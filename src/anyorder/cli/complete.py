@@ -11,14 +11,14 @@ import typer
 
 from anyorder.cli.options import AS_JSON, DEVICE, HTML, RUN, SVG, TRACE, with_decode_flags
 from anyorder.cli.output import HypothesisPrinter, stdin_lines
-from anyorder.config.decode import BY_INSERTION_TRANSFORMERS
+from anyorder.config.decode import Decode
 from anyorder.errors import UserError
 from anyorder.models.kernels.malloc import settle
 
 Request = tuple[str, str | None, dict[str, Any]]  # its name in messages, its source and its canvas
 
 # Keys of [decode] that completion can't use.
-UNUSED = (*BY_INSERTION_TRANSFORMERS, "merge_partial")
+UNUSED = (*Decode.keys_that_need("parallel"), "merge_partial")
 
 
 @with_decode_flags(without=UNUSED)

@@ -9,13 +9,13 @@ from typing import Any
 
 import typer
 
-from anyorder.cli.options import BY_TREES, PARSER, order_names
+from anyorder.cli.options import BY_TREES, PARSER
 from anyorder.cli.output import results
 from anyorder.config.data import SplitFiles, Splits
 from anyorder.config.order import Order
 from anyorder.config.template import AS_IT_IS, SIZES, Size, Wishes, recipe_text
 from anyorder.errors import UserError
-from anyorder.orders.fixed import order_rule
+from anyorder.orders.fixed import order_names, order_rule
 from anyorder.system.files import write_file
 
 PURPOSES: dict[Splits, str] = {"train": "to learn from", "dev": "to validate on", "test": "to test on"}

@@ -20,12 +20,6 @@ from anyorder.orders.fixed import ORDERS, Needs, order_rule
 Command = Callable[..., None]
 
 
-def order_names(*, without: Needs | None = None) -> str:
-    """List the names that a flag takes for an order. without: leave out the orders that need this."""
-    names = [name for name, rule in ORDERS.items() if rule.needs != without]
-    return f"{', '.join(names)} or module:function"
-
-
 def orders_that_need(*needs: Needs) -> str:
     """List the orders that need one of these things, e.g. "cf and rf" for "counts"."""
     return " and ".join(name for name, rule in ORDERS.items() if rule.needs in needs)

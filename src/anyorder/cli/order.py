@@ -17,11 +17,11 @@ from anyorder.cli.options import (
     ORDER_FILE,
     PARSER,
     SVG,
-    order_names,
     order_section,
 )
 from anyorder.cli.output import check_output_file, print_json, results, stdin_lines, write_svg
 from anyorder.errors import UserError
+from anyorder.orders.fixed import order_names
 
 if TYPE_CHECKING:
     from anyorder.inference.hypothesis import Step
@@ -61,8 +61,8 @@ def order(
     """
     import numpy as np
 
+    from anyorder.data.orderer import Line, prepare_order
     from anyorder.inference.hypothesis import steps
-    from anyorder.orders.orderer import Line, prepare_order
     from anyorder.viz.relations import relations_of
 
     check_output_file("--svg", svg)

@@ -19,12 +19,12 @@ from anyorder.cli.options import (
     DEVICE,
     ORDER_FILE,
     RUN,
-    order_names,
     order_section,
     orders_that_need,
 )
 from anyorder.cli.output import print_json, print_line, results, table
 from anyorder.errors import UserError
+from anyorder.orders.fixed import order_names
 
 if TYPE_CHECKING:
     from anyorder.inference.scoring import MarginalScore, TargetScore

@@ -1,58 +1,103 @@
-"""How a model decodes."""
+"""The [decode] section: how hypotheses are searched for."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from anyorder.config.section import WIDEST_BEAM, Section, _from_home
+from anyorder.config.section import WIDEST_BEAM, Section, expand_home
+
+
+def _needs(capability: str) -> dict[str, Any]:
+    """Mark a key as one for models with a capability, an attribute of `config.model.Kind`.
+
+    For other kinds of models the key must keep its default.
+    """
+    return {"needs": capability}
 
 
 class Decode(Section):
-    """How a sentence is searched for."""
+    """Decoding: beam search or sampling, its limits, and other models that help to choose."""
 
     search: Literal["two-step", "joint", "sample"] = Field(
         "two-step",
-        description="words first and then their gaps (the paper's); word × gap at once; or by chance",
+        description="beam search over words and then their gaps (the paper's), beam search over word × gap, "
+        "or sampling",
+        json_schema_extra=_needs("beam_search"),
     )
-    beam: int = Field(1, ge=1, le=WIDEST_BEAM, description="hypotheses kept; 1 is greedy")
-    n_best: int = Field(1, ge=1, le=WIDEST_BEAM, description="hypotheses returned")
+    # Before `beam`, which is widened to hold n_best hypotheses: messages then name the key that was given.
+    n_best: int = Field(
+        1,
+        ge=1,
+        le=WIDEST_BEAM,
+        description="number of hypotheses to return",
+        json_schema_extra=_needs("beam_search"),
+    )
+    beam: int = Field(
+        1,
+        ge=1,
+        le=WIDEST_BEAM,
+        description="beam width; 1 is greedy",
+        json_schema_extra=_needs("beam_search"),
+    )
     length_penalty: float = Field(1.0, ge=0, le=10, description="score = log p / steps ** length_penalty")
-    max_length: int = Field(256, ge=1, le=100_000, description="most tokens to write")
+    max_length: int = Field(256, ge=1, le=100_000, description="maximum number of tokens")
     max_ratio: float = Field(
         3.0,
         ge=0,
         le=1000,
-        description="most tokens relative to the source: max_ratio × source + max_extra; 0: no such limit",
+        description="maximum number of tokens relative to the source: max_ratio × source + max_extra; "
+        "0: no such limit",
     )
-    max_extra: int = Field(10, ge=0, le=100_000, description="tokens on top of max_ratio × source")
-    unknown: bool = Field(True, description="`<unk>` may be written; false: only words that mean something")
-    merge: bool = Field(False, description="add the probabilities of finished hypotheses with the same text")
-    merge_partial: bool = Field(False, description="merge unfinished ones too: an approximation")
+    max_extra: int = Field(10, ge=0, le=100_000, description="tokens allowed on top of max_ratio × source")
+    unknown: bool = Field(
+        True,
+        description="whether `<unk>` may be written",
+        json_schema_extra=_needs("beam_search"),
+    )
+    merge: bool = Field(
+        False,
+        description="add up the probabilities of finished hypotheses with the same text",
+        json_schema_extra=_needs("beam_search"),
+    )
+    merge_partial: bool = Field(
+        False,
+        description="merge unfinished hypotheses too, which is an approximation",
+        json_schema_extra=_needs("beam_search"),
+    )
     temperature: float = Field(1.0, gt=0, description="sampling: below 1 sharper, above 1 flatter")
-    top_k: int = Field(0, ge=0, description="sampling: only the k best words; 0 is all")
-    top_p: float = Field(1.0, gt=0, le=1, description="sampling: only the best words that make up p")
-    seed: int = Field(1, ge=0, le=2**31 - 1, description="sampling")
+    top_k: int = Field(0, ge=0, description="sampling: only from the k most probable words; 0: from all")
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="sampling: only from the most probable words that sum to p"
+    )
+    seed: int = Field(1, ge=0, le=2**31 - 1, description="sampling: random seed")
     partners: tuple[Path, ...] = Field(
         (),
-        description="runs of the same task, in any order: they look for answers too, and all scores are "
-        "means of theirs and this run's; not used by validations",
+        description="runs of the same task, in any order: each adds its hypotheses, and all are reranked by "
+        "the mean score of these runs and this one; ignored by validation",
+        json_schema_extra=_needs("beam_search"),
     )
     reverse: Path | None = Field(
         None,
-        description="run that writes sources from targets: an answer is better if it would write the source "
-        "from it; not used by validations",
+        description="run that writes sources from targets: hypotheses are reranked by how well it predicts "
+        "the source from them; ignored by validation",
+        json_schema_extra=_needs("beam_search"),
     )
     reverse_weight: float = Field(
-        0.5, ge=0, le=100, description="score + reverse_weight × that run's score of the source"
+        0.5, ge=0, le=100, description="reranking score = score + reverse_weight × the reverse run's score"
     )
     parallel: bool = Field(
-        False, description="Insertion Transformer: a word into every gap that is not full, all at once"
+        False,
+        description="Insertion Transformer: insert a word into every unfinished gap at once",
+        json_schema_extra=_needs("parallel"),
     )
     eos_penalty: float = Field(
-        0.0, ge=0, description="Insertion Transformer: taken off log p of the end, so that it stops later"
+        0.0,
+        ge=0,
+        description="Insertion Transformer: subtracted from log p of the end, for longer hypotheses",
+        json_schema_extra=_needs("parallel"),
     )
 
     @model_validator(mode="after")
@@ -60,26 +105,37 @@ class Decode(Section):
         if self.search != "sample" and self.n_best > self.beam:
             raise ValueError(f"n_best ({self.n_best}) must not exceed beam ({self.beam})")
         if self.search == "sample" and self.merge_partial:
-            raise ValueError('merge_partial is for beams: search = "sample" draws each output by itself')
+            raise ValueError('merge_partial is for beams: search = "sample" draws each hypothesis by itself')
         if self.others and self.search == "sample":
             raise ValueError(
-                'partners and reverse are for beams: search = "sample" draws each output by itself'
+                'partners and reverse are for beams: search = "sample" draws each hypothesis by itself'
             )
         return self
 
     @field_validator("partners")
     @classmethod
-    def _partners_may_be_at_home(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
-        return tuple(_from_home(path) for path in value)
+    def _expand_partners(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
+        return tuple(expand_home(path) for path in value)
 
     @field_validator("reverse")
     @classmethod
-    def _reverse_may_be_at_home(cls, value: Path | None) -> Path | None:
-        return None if value is None else _from_home(value)
+    def _expand_reverse(cls, value: Path | None) -> Path | None:
+        return None if value is None else expand_home(value)
+
+    @classmethod
+    def needs(cls) -> dict[str, str]:
+        """Keys that only some kinds of models understand, and the capability that each needs."""
+        extras = {key: field.json_schema_extra for key, field in cls.model_fields.items()}
+        return {key: str(extra["needs"]) for key, extra in extras.items() if isinstance(extra, dict)}
+
+    @classmethod
+    def keys_that_need(cls, capability: str) -> list[str]:
+        """Keys that only models with this capability understand."""
+        return [key for key, needed in cls.needs().items() if needed == capability]
 
     @property
     def nothing_to_choose(self) -> str | None:
-        """Why a reverse run would change nothing, in a line; None: it may."""
+        """Why a reverse run could not change the result, as an error message; None if it could."""
         if self.reverse is None or self.partners or self.beam > 1:
             return None
         given = f"decode.reverse = {str(self.reverse)!r}"
@@ -87,25 +143,11 @@ class Decode(Section):
 
     @property
     def others(self) -> tuple[Path, ...]:
-        """All runs that have a say beside the one that is asked."""
+        """All other runs that take part in reranking."""
         return (*self.partners, *([] if self.reverse is None else [self.reverse]))
 
     @property
     def alone(self) -> Decode:
-        """What each run searches for by itself: all that there is to choose from, if others have a say."""
+        """The settings that each run searches with before reranking: the whole beam is kept."""
         changed = {"n_best": self.beam, "partners": (), "reverse": None}
         return self.model_copy(update=changed) if self.others else self
-
-
-# Keys of [decode] by the kind of model that they are for; the other kinds must leave them as they are.
-BY_INSERTION_TRANSFORMERS = ("parallel", "eos_penalty")
-BY_BEAMS_AND_SAMPLES = (
-    "search",
-    "n_best",
-    "beam",
-    "unknown",
-    "merge",
-    "merge_partial",
-    "partners",
-    "reverse",
-)

@@ -1,88 +1,151 @@
-"""Size and shape of the network."""
+"""The [model] section: which kind of network, and its size."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from anyorder.config.section import Section
 
 
-class Model(Section):
-    """Size and shape of the network; the defaults are the paper's."""
+@dataclass(frozen=True)
+class Kind:
+    """What a kind of model is called and what it can do; recipes are checked against this."""
 
-    kind: Literal["indigo", "transformer", "insertion"] = Field(
+    name: str  # for readers of cards and tables
+    description: str  # completes "which ..."
+    any_order: bool = False  # learns any order, and can write around given words
+    beam_search: bool = False  # writes token by token: it has beams, samples and scores in an order
+    parallel: bool = False  # may insert into several gaps at once
+    copying: bool = False  # can copy words from the source
+
+
+# The one list of kinds; `models/registry.py` builds and trains the model of each.
+KINDS: dict[str, Kind] = {
+    "indigo": Kind(
+        name="Transformer-InDIGO",
+        description="which writes by insertion, in any order",
+        any_order=True,
+        beam_search=True,
+        copying=True,
+    ),
+    "transformer": Kind(
+        name="Transformer",
+        description="which writes from left to right",
+        beam_search=True,
+        copying=True,
+    ),
+    "insertion": Kind(
+        name="Insertion Transformer",
+        description="which may fill several gaps at once",
+        parallel=True,
+    ),
+}
+
+
+def kinds_with(capability: str) -> str:
+    """List the kinds that have a capability, an attribute of `Kind`, for messages."""
+    return " or ".join(f'"{name}"' for name, kind in KINDS.items() if getattr(kind, capability))
+
+
+class Model(Section):
+    """Kind and size of the network; the defaults are the paper's."""
+
+    kind: str = Field(
         "indigo",
-        description="indigo: in any order; transformer: an ordinary one, left to right; insertion: the "
-        "Insertion Transformer",
+        description="; ".join(f"{key}: the {kind.name}, {kind.description}" for key, kind in KINDS.items()),
+        json_schema_extra={"allowed": list(KINDS)},
     )
-    width: int = Field(512, ge=2, description="of the states and embeddings")
-    hidden: int = Field(2048, ge=1, description="width inside the feed-forward parts")
-    heads: int = Field(8, ge=1, description="of attention; they share the width")
-    encoder_layers: int = Field(6, ge=0, description="that read the source")
-    decoder_layers: int = Field(6, ge=1, description="that write the target")
-    dropout: float = Field(0.1, ge=0, lt=1, description="more for small data: 0.2 to 0.3")
+    width: int = Field(512, ge=2, description="width of states and embeddings")
+    hidden: int = Field(2048, ge=1, description="width inside the feed-forward layers")
+    heads: int = Field(8, ge=1, description="attention heads; width must be a multiple of it")
+    encoder_layers: int = Field(6, ge=0, description="layers of the encoder, which reads the source")
+    decoder_layers: int = Field(6, ge=1, description="layers of the decoder, which writes the target")
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout rate; 0.2 to 0.3 for small data")
     encoder_positions: Literal["relative", "sinusoidal", "none"] = Field(
-        "relative", description="none is for bags of words"
+        "relative", description="position encoding of the source; none is for bags of words"
     )
     clip: int = Field(
-        16, ge=1, le=4096, description="distances beyond it look alike in the encoder; 1: left, itself, right"
+        16,
+        ge=1,
+        le=4096,
+        description="relative positions of the source are clipped at this distance; 1: left, itself, right",
     )
     steps_back: int = Field(
         1,
         ge=1,
         le=4096,
-        description="the decoder tells how many steps ago a word was written, up to so many; 1: it does not, "
-        "as in the paper",
+        description="the decoder knows how many steps ago each token was written, clipped at this number; "
+        "1: it does not, as in the paper",
     )
-    first: Literal["word", "position"] = Field("word", description="which of word and gap is chosen first")
+    first: Literal["word", "position"] = Field(
+        "word", description="whether the word or its gap is predicted first"
+    )
     share: Literal["all", "target", "none"] = Field(
-        "all", description="one embedding for source, target and output; for target and output; or three"
+        "all",
+        description="one embedding for source, target and output; one for target and output; or three",
     )
     copying: bool = Field(
-        False, description="words may be taken over from the source, also those that the vocabulary lacks"
+        False, description="the model may copy words from the source, also words outside the vocabulary"
     )
+
+    @property
+    def abilities(self) -> Kind:
+        """What this kind of model can do."""
+        return KINDS[self.kind]
+
+    @field_validator("kind")
+    @classmethod
+    def _kind_is_known(cls, value: str) -> str:
+        if value not in KINDS:
+            *others, last = (f"'{name}'" for name in KINDS)
+            raise PydanticCustomError("unknown_kind", f"{', '.join(others)} or {last}")
+        return value
 
     @model_validator(mode="after")
     def _width_splits_into_heads(self) -> Self:
         if self.width % self.heads:
             raise ValueError(f"width ({self.width}) must be a multiple of heads ({self.heads})")
-        if (self.encoder_positions == "sinusoidal" or self.kind != "indigo") and self.width % 2:
+        if (self.encoder_positions == "sinusoidal" or not self.abilities.any_order) and self.width % 2:
             raise ValueError(f"width ({self.width}) must be even for sinusoidal positions")
         return self
 
     @model_validator(mode="after")
     def _kind_can_do_it(self) -> Self:
-        if self.first != "word" and self.kind != "indigo":
-            raise ValueError(f'first = "{self.first}" is for kind = "indigo", not "{self.kind}"')
-        if self.steps_back != 1 and self.kind != "indigo":
-            raise ValueError(f'steps_back = {self.steps_back} is for kind = "indigo", not "{self.kind}"')
-        if self.copying and self.kind == "insertion":
-            raise ValueError('copying = true is for kind = "indigo" or "transformer", not "insertion"')
+        needs = {
+            f'first = "{self.first}"': "any_order" if self.first != "word" else None,
+            f"steps_back = {self.steps_back}": "any_order" if self.steps_back != 1 else None,
+            "copying = true": "copying" if self.copying else None,
+        }
+        for given, capability in needs.items():
+            if capability is not None and not getattr(self.abilities, capability):
+                raise ValueError(f'{given} is for kind = {kinds_with(capability)}, not "{self.kind}"')
         return self
 
 
 class Insertion(Section):
-    """The Insertion Transformer (model.kind = "insertion"): what it learns, and how it knows the end."""
+    """The Insertion Transformer (model.kind = "insertion"): its loss, and how it knows when to stop."""
 
     loss: Literal["uniform", "binary"] = Field(
-        "binary", description="of the words that a gap still misses: all alike, or the middle ones first"
+        "binary",
+        description="weights of the words that a gap still misses: all the same, or more for the middle ones",
     )
     temperature: float = Field(
-        1.0, gt=0, description="of the binary loss: below 1 nearer to the middle, above 1 flatter"
+        1.0, gt=0, description="temperature of the binary loss: lower favours the middle, higher is flatter"
     )
     termination: Literal["gap", "sequence"] = Field(
-        "gap", description="each gap says when it is full, or only the whole sentence does"
+        "gap", description="whether each gap predicts its own end, or only the whole sequence does"
     )
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the data decides about a model: its size, and what it reads."""
+    """What the data determines about a model: the sizes of its vocabulary and features."""
 
-    vocabulary: int  # ids of source and target
-    target_vocabulary: int  # the first of them, which targets use
-    features: int = 0  # width of the source's feature vectors; 0: sources are tokens
-    extractor: str | None = None  # what made them of photos, if that is known: so photos can be read too
+    vocabulary: int  # number of token ids of source and target
+    target_vocabulary: int  # number of ids that targets use; they come first
+    features: int = 0  # width of the source's feature vectors; 0 for text sources
+    extractor: str | None = None  # network that makes the features from photos, if known

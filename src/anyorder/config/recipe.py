@@ -1,4 +1,4 @@
-"""A recipe: one experiment, read from TOML and checked key by key."""
+"""A recipe: all settings of one experiment, read from TOML and checked key by key."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any, Self
 from pydantic import Field, field_validator, model_validator
 
 from anyorder.config.data import Data, Text
-from anyorder.config.decode import BY_BEAMS_AND_SAMPLES, BY_INSERTION_TRANSFORMERS, Decode
-from anyorder.config.model import Insertion, Model
+from anyorder.config.decode import Decode
+from anyorder.config.model import Insertion, Model, kinds_with
 from anyorder.config.order import Order, Search
-from anyorder.config.section import Section, _from_home, checked
+from anyorder.config.section import Section, checked, expand_home
 from anyorder.config.train import Canvas, Train
 from anyorder.errors import UserError
 
 
 class Recipe(Section):
-    """One experiment."""
+    """All settings of one experiment."""
 
     run: Path = Field(description="folder for the trained model; default runs/NAME-OF-THE-RECIPE")
     data: Data
@@ -44,32 +44,33 @@ class Recipe(Section):
         if self.text.bag and self.model.encoder_positions != "none":
             raise ValueError(
                 f'model.encoder_positions = "{self.model.encoder_positions}": must be "none" for '
-                "text.bag = true, where places mean nothing"
+                "text.bag = true, where positions mean nothing"
             )
         return self
 
     @model_validator(mode="after")
     def _model_fits(self) -> Self:
-        if self.model.kind != "indigo" and self.order.name != "l2r":
+        any_order = self.model.abilities.any_order
+        if not any_order and self.order.name != "l2r":
             raise ValueError(
-                f'order.name = {json.dumps(self.order.name)}: must be "l2r", '
-                f'for only model.kind = "indigo" is taught an order, not "{self.model.kind}"'
+                f'order.name = {json.dumps(self.order.name)}: must be "l2r" for model.kind = '
+                f'"{self.model.kind}"; only {kinds_with("any_order")} learns other orders'
             )
         if self.model.copying and (self.sourceless or self.data.train.features is not None):
-            raise ValueError("model.copying = true: the source must be text, for only words can be copied")
+            raise ValueError("model.copying = true: the source must be text; only words can be copied")
         if self.train.hide_words and not (self.model.copying and self.text.unit == "words"):
             raise ValueError(
                 f"train.hide_words = {self.train.hide_words}: needs model.copying = true and "
-                'text.unit = "words", for what is hidden can only be copied'
+                'text.unit = "words", because hidden words can only be copied'
             )
         if self.train.bpe_dropout and (self.text.unit != "bpe" or self.adaptive):
             given = f'text.unit = "{self.text.unit}"' if self.text.unit != "bpe" else 'order.name = "sao"'
-            why = "words have no pieces" if self.text.unit != "bpe" else "its orders are of uncut pieces"
+            why = "words have no pieces" if self.text.unit != "bpe" else "its orders are of the usual pieces"
             raise ValueError(f"train.bpe_dropout = {self.train.bpe_dropout}: must be 0 for {given}: {why}")
-        if self.model.kind != "indigo" and self.canvas.share:
+        if not any_order and self.canvas.share:
             raise ValueError(
                 f'canvas.share = {self.canvas.share}: must be 0 for model.kind = "{self.model.kind}"; '
-                'only "indigo" writes around what is given'
+                f"only {kinds_with('any_order')} writes around given words"
             )
         misfit = self.misfit(self.decode)
         if misfit is not None:
@@ -85,21 +86,21 @@ class Recipe(Section):
 
     @field_validator("run")
     @classmethod
-    def _run_may_be_at_home(cls, value: Path) -> Path:
-        return _from_home(value)
+    def _expand_run(cls, value: Path) -> Path:
+        return expand_home(value)
 
     @property
     def adaptive(self) -> bool:
-        """Whether the model finds its own orders."""
+        """Whether the model searches for its own orders."""
         return self.order.name == "sao"
 
     def searches(self, step: int) -> bool:
-        """Whether an update learns from orders that the model has found."""
+        """Whether an update learns from searched orders. step: counted from 1."""
         return self.adaptive and step > self.search.bootstrap_steps
 
     @property
     def sourceless(self) -> bool:
-        """Whether there are only targets, to be written from nothing."""
+        """Whether the data has targets only, which are written without any source."""
         return self.data.train.read == "nothing"
 
     @model_validator(mode="after")
@@ -115,41 +116,43 @@ class Recipe(Section):
 
     @property
     def fixed_order(self) -> Order:
-        """What targets are written in, or, for adaptive orders, in the beginning."""
+        """The fixed order of the targets; for adaptive orders, the bootstrap order."""
         return self.order.model_copy(update={"name": self.search.bootstrap}) if self.adaptive else self.order
 
     @property
     def order_label(self) -> str:
-        """The name of the order for people; an Insertion Transformer learns from all alike."""
-        return "none" if self.model.kind == "insertion" else self.order.name
+        """The order's name in tables; "none" for an Insertion Transformer, which learns from all orders."""
+        return self.order.name if self.model.abilities.beam_search else "none"
 
     def misfit(self, decode: Decode) -> str | None:
-        """What of these settings this kind of model can't do, in a line; None: it can do all."""
-        kind, usual = self.model.kind, Decode()
-        unused = BY_BEAMS_AND_SAMPLES if kind == "insertion" else BY_INSERTION_TRANSFORMERS
-        for key in unused:
-            given, must_be = getattr(decode, key), getattr(usual, key)
-            if given != must_be:
+        """Why this recipe's model can't decode with these settings, as an error message; None if it can."""
+        defaults = Decode()
+        for key, capability in Decode.needs().items():
+            given, must_be = getattr(decode, key), getattr(defaults, key)
+            if given != must_be and not getattr(self.model.abilities, capability):
                 return (
                     f"decode.{key} = {json.dumps(given, default=str)}: must be {json.dumps(must_be)} "
-                    f'for model.kind = "{kind}", which has no use for it'
+                    f'for model.kind = "{self.model.kind}", which has no use for it'
                 )
         if decode.reverse is not None and (self.sourceless or self.data.train.features is not None):
             return f"decode.reverse = {str(decode.reverse)!r}: is for models that read text"
         if decode.parallel and self.insertion.termination != "gap":
-            return 'decode.parallel = true: needs insertion.termination = "gap": each gap must know its end'
+            return (
+                'decode.parallel = true: needs insertion.termination = "gap": each gap must predict its own '
+                "end"
+            )
         return None
 
     def path(self, path: Path) -> Path:
-        """A path of the recipe's, from its data root."""
+        """Resolve a path of the recipe, which is relative to data.root."""
         try:
-            return _from_home(self.data.root) / _from_home(path)
+            return expand_home(self.data.root) / expand_home(path)
         except ValueError as error:
             raise UserError(str(error)) from None
 
 
 def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
-    """Read a TOML recipe, then apply `key=value` overrides with dotted keys."""
+    """Read a TOML recipe and apply overrides: `key=value` with dotted keys."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -168,13 +171,13 @@ def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
 
 
 def recipe_with(values: dict[str, Any], overrides: Iterable[str], *, origin: str) -> Recipe:
-    """A recipe from nested values, some of them changed by `key=value`."""
+    """Build a recipe from nested values and `key=value` overrides. origin: for error messages."""
     given_by = dict.fromkeys((_override(values, text) for text in overrides), "command line")
     return checked(Recipe, values, origin=origin, given_by=given_by)
 
 
 def _override(values: dict[str, Any], text: str) -> str:
-    """Put one `a.b=value` into nested values; the value is TOML, or else a bare string."""
+    """Put one `a.b=value` into nested values and return its key; the value is TOML or a bare string."""
     key, equals, given = text.partition("=")
     key = key.strip()
     if not equals or not key:
@@ -185,7 +188,7 @@ def _override(values: dict[str, Any], text: str) -> str:
         value = given.strip()
     *sections, name = key.split(".")
     for section in sections:
-        if values.get(section) is None:  # absent, or an optional one that a saved recipe says is not there
+        if values.get(section) is None:  # absent, or an optional section that a saved recipe lists as null
             values[section] = {}
         inner = values[section]
         if not isinstance(inner, dict):

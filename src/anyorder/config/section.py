@@ -1,4 +1,4 @@
-"""Sections of a recipe: what all of them share, and how a wrong key or value is reported."""
+"""The base class of a recipe's sections, and one-line reports of wrong keys and values."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from pydantic_core import ErrorDetails
 
 from anyorder.errors import UserError
 
-WIDEST_BEAM = 9999  # wider ones would take all memory before they say why
+WIDEST_BEAM = 9999  # a wider beam would use up all memory before it could fail with a message
 
 
-def _from_home(path: Path) -> Path:
+def expand_home(path: Path) -> Path:
+    """Replace a leading `~` by the home folder; a ValueError says that there is none."""
     try:
         return path.expanduser()
     except RuntimeError:
@@ -24,7 +25,7 @@ def _from_home(path: Path) -> Path:
 
 
 class Section(BaseModel):
-    """A part of a recipe: unknown keys are refused, values never change."""
+    """A section of a recipe. It refuses unknown keys, and its values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -39,13 +40,16 @@ def checked(
     origin: str,
     given_by: Mapping[str, str] | None = None,
 ) -> AnySection:
-    """Build a section, or say in one line which key is wrong and what it may be."""
+    """Build a section, or report the first wrong key in one line.
+
+    origin: where the values come from, e.g. the recipe's path; given_by: origin of single keys.
+    """
     try:
         return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"] if part != "[key]")
-        # Also a key around or inside the one at fault: `trian.steps=1` makes an unknown section.
+        # Also match keys around or inside the wrong one: `trian.steps=1` makes an unknown section.
         related = (by for given, by in (given_by or {}).items() if _within(given, key) or _within(key, given))
         where = next(related, origin)
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""

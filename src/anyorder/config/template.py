@@ -182,8 +182,10 @@ def _row(key: str, field: FieldInfo) -> str:
 
 def _allowed(field: FieldInfo) -> str:
     kind = _without_none(field.annotation)
-    if get_origin(kind) is Literal:
-        return ", ".join(f"`{_toml(value)}`" for value in get_args(kind))
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    names = get_args(kind) if get_origin(kind) is Literal else extra.get("allowed")
+    if isinstance(names, tuple | list):
+        return ", ".join(f"`{_toml(name)}`" for name in names)
     if get_origin(kind) is dict:
         return "a path for each of " + ", ".join(f"`{split}`" for split in config.SPLITS)
     bounds = [

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from anyorder.config.section import Section, _from_home
+from anyorder.config.section import Section, expand_home
 
 
 class Canvas(Section):
@@ -91,4 +91,4 @@ class Train(Section):
     @field_validator("init")
     @classmethod
     def _init_may_be_at_home(cls, value: Path | None) -> Path | None:
-        return None if value is None else _from_home(value)
+        return None if value is None else expand_home(value)

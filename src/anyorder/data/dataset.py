@@ -16,10 +16,10 @@ from anyorder.config.model import Shape
 from anyorder.config.recipe import Recipe
 from anyorder.data.batches import Example
 from anyorder.data.corpus import Corpus, Statistics, load_split, statistics, train_tokenizer
+from anyorder.data.orderer import Line, Orderer, order_split, prepare_order
 from anyorder.data.readers import Features, in_chunks, stream_pairs
 from anyorder.errors import UserError
 from anyorder.orders.fixed import gathered, order_rule, random_positions, spread
-from anyorder.orders.orderer import Line, Orderer, order_split, prepare_order
 from anyorder.text.bpe_dropout import BpeDropout, CutPair
 from anyorder.text.pairs import WordDropout
 from anyorder.text.tokenizer import Tokenizer

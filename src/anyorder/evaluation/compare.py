@@ -21,7 +21,6 @@ from anyorder.metrics import Result, evaluate
 
 DECIMALS = 2  # decimals of a score in a table; scores that round to the same value are equally good
 BASELINE_ORDER = "l2r"
-OTHER_KINDS = {"transformer": "Transformer", "insertion": "Insertion Transformer"}  # by model.kind
 TESTED_BY_DEFAULT = ("bleu", "exact")
 
 
@@ -212,8 +211,8 @@ def _distinct_names(folders: Sequence[Path]) -> list[str]:
 
 
 def _kind(recipe: Recipe) -> str:
-    other = OTHER_KINDS.get(recipe.model.kind)
-    return recipe.order.name.upper() if other is None else other
+    abilities = recipe.model.abilities
+    return recipe.order.name.upper() if abilities.any_order else abilities.name
 
 
 def _common_metrics(results: Sequence[RunResults], *, wanted: Sequence[str] | None) -> list[str]:

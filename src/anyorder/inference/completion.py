@@ -29,9 +29,12 @@ NOTHING_GIVEN = Canvas()
 
 def check_completes(trained: Trained, settings: config.Decode) -> None:
     """Refuse models and settings that can't keep to a canvas."""
-    kind = trained.recipe.model.kind
-    if kind != "indigo":
-        raise UserError(f'complete: model.kind = "{kind}" can\'t write around given text; must be "indigo"')
+    model = trained.recipe.model
+    if not model.abilities.any_order:
+        raise UserError(
+            f'complete: model.kind = "{model.kind}" can\'t write around given text; '
+            f"must be {config.kinds_with('any_order')}"
+        )
     if settings.merge_partial:
         raise UserError("decode.merge_partial = true: must be false where something is given of the target")
 

@@ -36,11 +36,6 @@ Key = TypeVar("Key")
 FORMAT = 1  # version of config.json and progress.json
 CONFIG_FILE, MODEL_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
 SCALES = ":scales"  # suffix of the name of a matrix's scales; names of parameters have no colon
-KINDS = {
-    "indigo": "Transformer-InDIGO, which writes by insertion",
-    "transformer": "an ordinary Transformer, which writes from left to right",
-    "insertion": "an Insertion Transformer",
-}
 UNITS = {"bpe": "byte-pair pieces", "words": "whole words"}
 
 
@@ -139,7 +134,7 @@ def describe_model(trained: Trained) -> list[str]:
     """Kind, order, size and vocabulary of a model, as lines of a Markdown list."""
     model, shape = trained.recipe.model, trained.model.shape
     return [
-        f"- {KINDS[model.kind]}; order: `{trained.recipe.order_label}`",
+        f"- {model.abilities.name}, {model.abilities.description}; order: `{trained.recipe.order_label}`",
         f"- {trained.parameters:,} parameters: {model.encoder_layers} + {model.decoder_layers} layers that "
         f"read and write, width {model.width}, {model.hidden} inside, {model.heads} heads",
         f"- {shape.vocabulary:,} {UNITS[trained.recipe.text.unit]}, of which targets use "

@@ -8,12 +8,12 @@ import numpy as np
 
 from anyorder import config
 from anyorder.data.batches import Example
+from anyorder.data.orderer import Line, prepare_order
 from anyorder.errors import UserError
 from anyorder.inference.inputs import EncodedPair
 from anyorder.inference.model_folder import Trained
 from anyorder.orders.custom import checked_positions
 from anyorder.orders.fixed import order_rule, spread
-from anyorder.orders.orderer import Line, prepare_order
 
 # The name of an order, a recipe's [order], or for each target the positions of its words, counted from 1.
 TargetOrder = str | config.Order | Sequence[Sequence[int]]

@@ -15,7 +15,6 @@ from numbers import Integral
 from pathlib import Path
 from types import ModuleType
 
-from anyorder.config.data import Splits
 from anyorder.errors import UserError
 
 # Longer lists and texts are cut in messages.
@@ -51,7 +50,7 @@ class OrderFile:
 class OrderFunction:
     """A person's own function, named `package.module:function`."""
 
-    def __init__(self, name: str, *, split: Splits) -> None:
+    def __init__(self, name: str, *, split: str) -> None:
         self.name = name
         self.split = split
         module_name, _, function_name = name.partition(":")

@@ -1,25 +1,32 @@
-"""Dependency trees and parts of speech of targets, from a spaCy pipeline or a CoNLL-U file.
+"""Syntax trees and parts of speech of targets, from spaCy, a CoNLL-U file or Python's own parser.
 
-A tree is given by heads: the parent of each word, counted from 1, or 0 for a root. A sentence may have
-several roots. What the SYN order needs of a tree is the depth of each word: 0 for a root, 1 for its
-children, and so on. Parts of speech are the universal ones (UPOS): NOUN, VERB, DET and so on.
+A dependency tree is a list of heads: the parent of each word, counted from 1, or 0 for a root. A sentence may
+have several roots. The SYN order needs only the depth of each word: 0 for a root, 1 for its children, and so
+on. Parts of speech are the universal ones (UPOS): NOUN, VERB, DET and so on.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.metadata
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 from anyorder.errors import UserError
 
-# Components of a pipeline that cost time and don't help its parser.
+PYTHON = "python"  # order.parser for targets that are Python code, instead of a spaCy pipeline
+LINE_BREAK = "_newline_"  # how Django and other data sets with one target per line write a line break
+# Syntax nodes that know their position in the text. The others, such as the list of arguments, add no depth.
+PLACED_NODES = ast.expr | ast.stmt | ast.excepthandler | ast.keyword | ast.arg | ast.alias
+
+# spaCy components that take time and don't help the parser.
 NOT_NEEDED = ["ner", "lemmatizer", "textcat", "textcat_multilabel"]
 CONLLU_COLUMNS = 10
 CONLLU_FORM, CONLLU_TAG, CONLLU_HEAD = 1, 3, 6
@@ -296,6 +303,49 @@ def _refuse_circles(heads: Sequence[int], *, word_rows: Sequence[_Row]) -> None:
     for word, row in enumerate(word_rows, start=1):
         if word not in reached:
             raise UserError(f"{row.where}: the heads above word {word} go round in a circle, to no root")
+
+
+def python_depths(line: int, words: Sequence[str]) -> list[int]:
+    """Depth of each word of a target line in the syntax tree of Python: 0 for a statement.
+
+    A word that belongs to a node but to none of its children has the node's depth: in `return f ( x )` the
+    root is `return`, the brackets of the call lie below it, and `f` and `x` below the call.
+    """
+    rows = [list(row) for breaks, row in groupby(words, key=LINE_BREAK.__eq__) if not breaks]
+    text = "\n".join(map(" ".join, rows))
+    character_depths = _character_depths(_parsed(line, text), text.encode())
+    ends = accumulate((len(word.encode()) + 1 for row in rows for word in row), initial=0)
+    spans = pairwise(ends)
+    # A word may span several nodes, as `:pass` does. A line break belongs to no node and has a statement's
+    # depth.
+    return [0 if word == LINE_BREAK else min(character_depths[slice(*next(spans))][:-1]) for word in words]
+
+
+def _character_depths(tree: ast.Module, text: bytes) -> list[int]:
+    row_starts = list(accumulate((len(row) + 1 for row in text.split(b"\n")), initial=0))
+    found = [0] * (len(text) + 1)  # with an end, like a space after the last word
+    waiting: list[tuple[ast.AST, int]] = [(node, 0) for node in tree.body]
+    while waiting:
+        node, depth = waiting.pop()
+        if isinstance(node, PLACED_NODES):
+            # Parents come before their children, which overwrite their own part.
+            start = row_starts[node.lineno - 1] + node.col_offset
+            end = row_starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
+            found[start:end] = [depth] * (end - start)
+            depth += 1
+        if not isinstance(node, ast.JoinedStr):  # its parts have no positions before Python 3.12
+            waiting.extend((child, depth) for child in ast.iter_child_nodes(node))
+    return found
+
+
+def _parsed(line: int, source: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about invalid escapes such as "\d"
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else str(error) or type(error).__name__
+        raise UserError(f"order.parser = {PYTHON!r}: target line {line} is not Python: {reason}") from None
 
 
 def _characters(text: str) -> str:

@@ -1,4 +1,4 @@
-"""An order made ready for the targets of one split, and cached."""
+"""Orders applied to the targets of one split, and cached on disk."""
 
 from __future__ import annotations
 
@@ -17,59 +17,57 @@ from anyorder.config.order import Order
 from anyorder.errors import UserError
 from anyorder.orders.custom import OrderFile, OrderFunction
 from anyorder.orders.fixed import Level, OrderRule, by_rank, order_rule, random_positions, spread
-from anyorder.orders.python_syntax import PARSER as PYTHON
-from anyorder.orders.python_syntax import python_depths
-from anyorder.orders.syntax import ConlluFile, SpacyParser, depths
+from anyorder.orders.syntax import PYTHON, ConlluFile, SpacyParser, depths, python_depths
 from anyorder.system.files import make_folder, published_file, write_array
 
-# Part of every cache key: raised when the same recipe comes to mean another order.
+# Part of every cache key. Raise it when the same recipe comes to mean another order.
 CACHE_VERSION = 1
 
 
 @dataclass(frozen=True)
 class Line:
-    """A target that is to be ordered."""
+    """A target that needs an order."""
 
-    number: int  # in its split's file, counted from 1
-    words: Sequence[str]  # orders over tokens do without
-    pieces: Sequence[int]  # tokens of each word
+    number: int  # line number in the split's file, counted from 1
+    words: Sequence[str]  # may be empty for orders over tokens
+    pieces: Sequence[int]  # number of tokens of each word
 
     @property
     def length(self) -> int:
-        """Tokens."""
+        """Number of tokens."""
         return sum(self.pieces)
 
 
-UnitPositions = Callable[[Iterable[Line]], Iterator[Sequence[int]]]
-Marks = Callable[[Iterable[Line]], Iterator[Sequence[int]]]
+UnitPositions = Callable[[Iterable[Line]], Iterator[Sequence[int]]]  # orders over tokens or words
+UnitValues = Callable[[Iterable[Line]], Iterator[Sequence[int]]]  # what `OrderRule.ranks` takes
 
 
 @dataclass(frozen=True)
 class Orderer:
-    """An order made ready for the targets of one split."""
+    """Computes the order of each target of one split."""
 
-    level: Level
-    fingerprint: str  # changes with whatever may change the positions, short of the targets themselves
-    unit_positions: UnitPositions | None  # None: drawn by chance
+    level: Level  # whether `unit_positions` orders tokens or words
+    fingerprint: str  # changes with everything that may change the orders, except the targets themselves
+    unit_positions: UnitPositions | None  # None: a random order
 
     @property
     def random(self) -> bool:
-        """Whether positions are drawn at each look, by `random_positions`, and so are never cached."""
+        """Whether a new order is drawn each time that a target is seen, so that nothing can be cached."""
         return self.unit_positions is None
 
     def positions(
         self, lines: Iterable[Line], *, generator: np.random.Generator | None = None
     ) -> Iterator[list[int]]:
-        """Token positions of each line; only a random order draws from the generator.
+        """Yield the order of each line's tokens. Only random orders need a generator.
 
-        Lines may be read some way ahead of their answers: parsers work in batches.
+        Lines are read ahead of the orders that are yielded, because parsers work in batches.
         """
         if self.unit_positions is None:
-            assert generator is not None, "a random order is drawn from a generator"
+            assert generator is not None, "random orders need a generator"
             yield from (random_positions(line.length, generator=generator).tolist() for line in lines)
             return
-        asked, kept = tee(lines)
-        for line, positions in zip(kept, self.unit_positions(asked), strict=True):
+        ordered, again = tee(lines)
+        for line, positions in zip(again, self.unit_positions(ordered), strict=True):
             yield spread(positions, pieces=line.pieces) if self.level == "words" else list(positions)
 
 
@@ -81,10 +79,10 @@ def prepare_order(
     locate: Callable[[Path], Path] = Path.expanduser,
     normalise: Callable[[str], str] | None = None,
 ) -> Orderer:
-    """Make a recipe's order ready; a parser is loaded only when the first line comes.
+    """Prepare the order that a recipe asks for. A parser is not loaded before the first line.
 
-    common: `common_words` of the training targets, if `order_rule(order.name).needs` counts.
-    locate: where a path of the recipe lies. normalise: applied to the forms of a CoNLL-U file.
+    common: `common_words` of the training targets, for orders that need counts;
+    locate: resolves the recipe's paths; normalise: applied to the word forms of a CoNLL-U file.
     """
     rule = order_rule(order.name)
     source: _Source | None
@@ -92,7 +90,7 @@ def prepare_order(
         case "random":
             source = None
         case "nothing":
-            source = _Source(_ranked(rule, marks=_position_marks), content="")
+            source = _Source(_ranked(rule, values=_unit_numbers), content="")
         case "counts":
             assert common is not None, f"{order.name} needs the common words of the training targets"
             source = _by_counts(rule, common=common)
@@ -104,9 +102,9 @@ def prepare_order(
                 "shows what a trained one finds"
             )
         case "file":
-            source = _own(OrderFile(_split_file(order, split=split, locate=locate)))
+            source = _from_user(OrderFile(_split_file(order, split=split, locate=locate)))
         case "function":
-            source = _own(OrderFunction(order.name, split=split))
+            source = _from_user(OrderFunction(order.name, split=split))
     key = json.dumps([CACHE_VERSION, order.name, source.content if source else ""])
     return Orderer(
         level=rule.level,
@@ -116,16 +114,16 @@ def prepare_order(
 
 
 def order_split(orderer: Orderer, *, folder: Path, lines: Iterable[Line]) -> NDArray[np.int32]:
-    """Token positions of all lines, one after the other, mapped from a file that is made once.
+    """Orders of all lines, concatenated, memory-mapped from a cached file.
 
-    The folder belongs to these lines: they are read only if no earlier call has left the file there.
+    The folder belongs to these lines. They are read only if an earlier call hasn't left the file there.
     """
-    assert not orderer.random, "a random order is drawn anew each time and never kept"
+    assert not orderer.random, "random orders are never cached"
     path = folder / f"order-{orderer.fingerprint}.npy"
     if not path.exists():
         positions = np.fromiter(chain.from_iterable(orderer.positions(lines)), dtype=np.int32)
         make_folder(folder)
-        # Several processes may get here at once: each writes its own file, whole or not at all.
+        # Several processes may get here at once: each writes a whole file or none.
         with published_file(path) as file:
             write_array(file, positions)
     mapped: NDArray[np.int32] = np.load(path, mmap_mode="r")
@@ -134,27 +132,27 @@ def order_split(orderer: Orderer, *, folder: Path, lines: Iterable[Line]) -> NDA
 
 @dataclass(frozen=True)
 class _Source:
-    """Where positions come from, and what they depend on besides the order's name and the targets."""
+    """How orders are computed, and what they depend on besides the order's name and the targets."""
 
     unit_positions: UnitPositions
     content: str
 
 
-def _ranked(rule: OrderRule, *, marks: Marks) -> UnitPositions:
+def _ranked(rule: OrderRule, *, values: UnitValues) -> UnitPositions:
     ranks = rule.ranks
-    assert ranks is not None, "only ranked orders have marks"
-    return lambda lines: (by_rank(ranks(line_marks)) for line_marks in marks(lines))
+    assert ranks is not None, "this order has no ranks"
+    return lambda lines: (by_rank(ranks(line_values)) for line_values in values(lines))
 
 
-def _position_marks(lines: Iterable[Line]) -> Iterator[Sequence[int]]:
+def _unit_numbers(lines: Iterable[Line]) -> Iterator[Sequence[int]]:
     return (range(1, line.length + 1) for line in lines)
 
 
 def _by_counts(rule: OrderRule, *, common: frozenset[str]) -> _Source:
-    def marks(lines: Iterable[Line]) -> Iterator[Sequence[int]]:
+    def values(lines: Iterable[Line]) -> Iterator[Sequence[int]]:
         return ([word in common for word in line.words] for line in lines)
 
-    return _Source(_ranked(rule, marks=marks), content="\n".join(sorted(common)))
+    return _Source(_ranked(rule, values=values), content="\n".join(sorted(common)))
 
 
 def _by_trees(
@@ -169,10 +167,10 @@ def _by_trees(
         path = _split_file(order, split=split, locate=locate)
         trees = ConlluFile(path, normalise=normalise)
 
-        def marks(lines: Iterable[Line]) -> Iterator[Sequence[int]]:
+        def tree_depths(lines: Iterable[Line]) -> Iterator[Sequence[int]]:
             return (trees.word_depths(line.number, line.words) for line in lines)
 
-        return _Source(_ranked(rule, marks=marks), content=_digest(path.read_bytes()))
+        return _Source(_ranked(rule, values=tree_depths), content=_digest(path.read_bytes()))
     if not order.parser:
         raise UserError(
             f"order.name = 'syn' needs order.parser, a spaCy pipeline or {PYTHON!r}, "
@@ -180,18 +178,18 @@ def _by_trees(
         )
     if order.parser == PYTHON:
 
-        def python_marks(lines: Iterable[Line]) -> Iterator[Sequence[int]]:
+        def code_depths(lines: Iterable[Line]) -> Iterator[Sequence[int]]:
             return (python_depths(line.number, line.words) for line in lines)
 
-        return _Source(_ranked(rule, marks=python_marks), content=PYTHON)
+        return _Source(_ranked(rule, values=code_depths), content=PYTHON)
     parser = SpacyParser(order.parser)
     return _Source(
-        _ranked(rule, marks=lambda lines: map(depths, parser.heads(line.words for line in lines))),
+        _ranked(rule, values=lambda lines: map(depths, parser.heads(line.words for line in lines))),
         content=f"{parser.name} {parser.version}",
     )
 
 
-def _own(given: OrderFile | OrderFunction) -> _Source:
+def _from_user(given: OrderFile | OrderFunction) -> _Source:
     return _Source(
         lambda lines: (given.word_positions(line.number, line.words) for line in lines),
         content=given.fingerprint,
