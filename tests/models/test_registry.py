@@ -17,6 +17,7 @@ from corpora import (
     write_corpus,
 )
 
+from anyorder import config
 from anyorder.errors import UserError
 from anyorder.inference.generator import Generator
 from anyorder.models.registry import FAMILIES
@@ -42,7 +43,7 @@ def insertion(corpus: Path) -> Path:
 
 
 def test_these_are_all_kinds_that_a_recipe_may_ask_for(corpus: Path) -> None:
-    assert tuple(FAMILIES) == KINDS
+    assert tuple(FAMILIES) == tuple(config.KINDS) == KINDS
     with pytest.raises(UserError, match="must be 'indigo', 'transformer' or 'insertion'"):
         learn(corpus, corpus.parent / "other", "model.kind=other")
 
@@ -54,7 +55,7 @@ def test_the_kind_is_kept_with_the_model(corpus: Path, tmp_path: Path, kind: str
     assert model.settings.kind == kind
     (facts,) = json_lines(call_here(capsys, "info", tmp_path / "run", "--json"))
     assert (facts["kind"], facts["order"]) == (kind, "none" if kind == "insertion" else "l2r")
-    assert f"kind: `{kind}`" in (tmp_path / "run/README.md").read_text()
+    assert f"- {config.KINDS[kind].name}, which" in (tmp_path / "run/README.md").read_text()
 
 
 @kinds
