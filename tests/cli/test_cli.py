@@ -104,6 +104,24 @@ def test_help_does_not_wait_for_torch() -> None:
     assert subprocess.run([sys.executable, "-c", program], env=QUIET, capture_output=True).returncode == 0
 
 
+def test_the_shell_completes_commands_and_flags(capsys: Capture) -> None:
+    for typed, completed in {"anyorder gen": "generate", "anyorder score --sam": "--samples"}.items():
+        typed_so_far = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+        answer = subprocess.run(
+            command(),
+            env={**QUIET, **typed_so_far, "_ANYORDER_COMPLETE": "complete_bash"},
+            capture_output=True,
+            check=False,
+        )
+        assert (answer.returncode, answer.stdout.decode().split()) == (0, [completed])
+    script = subprocess.run(
+        command(), env={**QUIET, "_ANYORDER_COMPLETE": "source_bash"}, capture_output=True, check=False
+    )
+    assert "complete -o default -F _anyorder_completion anyorder" in script.stdout.decode()
+    shown = call_here(capsys, "--help").stdout.decode()
+    assert "--install-completion" in shown and "--show-completion" in shown
+
+
 def test_the_version(capsys: Capture) -> None:
     assert call_here(capsys, "--version").stdout.decode() == f"anyorder {anyorder.__version__}\n"
 
@@ -135,12 +153,14 @@ def test_wrong_usage_is_answered_in_one_line(capsys: Capture, arguments: list[st
     "arguments",
     [
         ["generate", "run", "--svg", "nowhere/file"],
+        ["generate", "run", "--html", "nowhere/file"],
+        ["complete", "run", "--source", "a", "--html", "nowhere/file"],
         ["compare", "run", "--svg", "nowhere/file"],
         ["order", "l2r", "a b", "--svg", "nowhere/file"],
         ["search-orders", "run", "--output", "nowhere/file"],
         ["demo", "--page", "nowhere/file"],
     ],
-    ids=lambda arguments: arguments[0],
+    ids=lambda arguments: f"{arguments[0]} {arguments[-2]}",
 )
 def test_a_file_without_a_folder_is_refused_before_any_work(capsys: Capture, arguments: list[str]) -> None:
     answer = call_here(capsys, *arguments)

@@ -405,4 +405,7 @@ def test_a_bad_request_is_named(
     line: str, complaint: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = write_lines(tmp_path / "asked.jsonl", [line])
-    assert_one_line_refusal(call_here(capsys, "complete", learned().run, path), complaint)
+    answer = call_here(capsys, "complete", learned().run, path)
+    assert answer.stdout == b"\n"  # its line, so that answers stay aligned with requests
+    answer.stdout = b""
+    assert_one_line_refusal(answer, complaint)

@@ -617,7 +617,7 @@ def test_half_a_model(broken: Path, sources: Path, capsys: pytest.CaptureFixture
         (["score", "RUN", "--source", "SOURCES", "--target", "BYTES"], ["bytes.txt:2: not valid UTF-8"]),
         (
             ["score", "RUN", "--source", "SOURCES", "--target", "SHORT"],
-            ["has 10 lines", "short.txt 1: they must"],
+            ["has 10 lines", "short.txt has 1: they must"],
         ),
         (["score", "RUN", "--source", "SOURCES"], ["Missing option '--target'"]),
         (
@@ -630,7 +630,7 @@ def test_half_a_model(broken: Path, sources: Path, capsys: pytest.CaptureFixture
         ),
         (
             [*("score", "RUN", "--source", "SHORT", "--target", "SHORT"), "--order-file", "SHORT"],
-            ["short.txt: is for the orders syn and file, not for l2r"],
+            ["short.txt: is for the orders syn and file, not for own"],
         ),
         (
             [
@@ -642,7 +642,7 @@ def test_half_a_model(broken: Path, sources: Path, capsys: pytest.CaptureFixture
         ),
         (
             ["score", "RUN", "--source", "SHORT", "--target", "SHORT", "--samples", "5"],
-            ["--samples 5: is for --order marginal, not for l2r"],
+            ["--samples 5: is for --order marginal, not for own"],
         ),
         (
             ["score", "RUN", "--source", "SHORT", "--target", "SHORT", "--beam", "0"],

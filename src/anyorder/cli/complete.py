@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,7 +17,24 @@ from anyorder.config.decode import Decode
 from anyorder.errors import UserError
 from anyorder.models.kernels.malloc import settle
 
-Request = tuple[str, str | None, dict[str, Any]]  # its name in messages, its source and its canvas
+if TYPE_CHECKING:
+    from anyorder.inference.generator import Generator
+    from anyorder.inference.hypothesis import Completion
+
+    Answer = Sequence[Completion] | UserError
+
+
+@dataclass(frozen=True)
+class Request:
+    """A canvas to complete."""
+
+    name: str  # in messages
+    source: str | None
+    canvas: dict[str, Any]
+    fault: UserError | None = None  # why its line can't be read
+
+
+BAD_INPUT = 2  # exit code
 
 # Keys of [decode] that completion can't use.
 UNUSED = (*Decode.keys_that_need("parallel"), "merge_partial")
@@ -57,6 +76,9 @@ def complete(
 
     Requests in JSONL have the same keys: {"source": "a dog", "must": ["Hund"], "forbid": ["Katze"]}.
 
+    A request that can't be completed is reported on stderr and gets an empty line, or with --json an object
+    with the key "error". All others are answered, and the exit code is 2.
+
     Example: `anyorder complete runs/l2r --source "a dog runs" --template "ein ___ rennt"`
     """
     from anyorder.inference.generator import Generator
@@ -68,35 +90,80 @@ def complete(
     if by_flags and requests is not None:
         raise UserError(f"{requests}: give a file of requests, or flags that make one, not both")
     printer = HypothesisPrinter(as_json=as_json, trace=trace, svg=svg, html=html)
-    asked: list[Request] = [("complete", source, canvas)] if by_flags else list(_read_requests(requests))
+    asked = [Request("complete", source, canvas)] if by_flags else _read_requests(requests)
     generator = Generator.load(run, device=device)
     settle()
-    found = generator.complete(
-        [source or "" for _, source, _ in asked],
-        [canvas for _, _, canvas in asked],
-        names=[name for name, _, _ in asked],
+    complete_some = partial(_complete, generator, decode=decode)
+    if by_flags:
+        answers = complete_some(asked)
+    else:
+        complete_some([])  # checks the settings and the kind of model, which no request can change
+        answers = _complete_or_refuse(asked, complete_some)
+    for request, answer in zip(asked, answers, strict=True):
+        if isinstance(answer, UserError):
+            printer.show_error(request.source, str(answer))
+        else:
+            printer.show(request.source, answer)
+    printer.write_files(title=f"What {run} writes")
+    if any(isinstance(answer, UserError) for answer in answers):
+        raise typer.Exit(BAD_INPUT)
+
+
+def _complete(
+    generator: Generator, requests: Sequence[Request], *, decode: Mapping[str, Any]
+) -> Sequence[Answer]:
+    return generator.complete(
+        [request.source or "" for request in requests],
+        [request.canvas for request in requests],
+        names=[request.name for request in requests],
         **decode,
     )
-    for (_, asked_source, _), hypotheses in zip(asked, found, strict=True):
-        printer.show(asked_source, hypotheses)
-    printer.write_files(title=f"What {run} writes")
 
 
-def _read_requests(path: Path | None) -> Iterator[Request]:
-    from anyorder.data.readers import has_half_characters, parsed_json, read_lines
+def _complete_or_refuse(
+    requests: Sequence[Request], complete_some: Callable[[Sequence[Request]], Sequence[Answer]]
+) -> list[Answer]:
+    """Complete all requests that can be completed; the others get the error that refuses them.
+
+    Requests are decoded together. Where one of them is refused, both halves are tried again, so that the
+    others still share batches. Nothing is decoded before all requests of a call are checked.
+    """
+    readable = [request for request in requests if request.fault is None]
+    if len(readable) < len(requests):
+        found = iter(_complete_or_refuse(readable, complete_some))
+        return [next(found) if request.fault is None else request.fault for request in requests]
+    try:
+        return list(complete_some(requests))
+    except UserError as error:
+        if len(requests) == 1:
+            return [error]
+        half = len(requests) // 2
+        parts = (requests[:half], requests[half:])
+        return [answer for part in parts for answer in _complete_or_refuse(part, complete_some)]
+
+
+def _read_requests(path: Path | None) -> list[Request]:
+    from anyorder.data.readers import read_lines
 
     lines = enumerate(stdin_lines(), start=1) if path is None else read_lines(path)
-    for number, line in lines:
-        name = f"{path or 'stdin'}:{number}"
-        try:
-            values = parsed_json(line)
-        except ValueError as error:
-            raise UserError(f"{name}: not valid JSON ({error})") from None
-        if has_half_characters(json.dumps(values, ensure_ascii=False)):
-            raise UserError(f"{name}: holds half of a surrogate pair, which is no character")
-        if not isinstance(values, dict):
-            raise UserError(f'{name}: no JSON object; allowed: {{"source": ..., "must": [...], ...}}')
-        source = values.pop("source", None)
-        if not isinstance(source, str | None):
-            raise UserError(f"{name}: source = {json.dumps(source)[:40]}: must be a string")
-        yield name, source, values
+    return [_read_request(line, name=f"{path or 'stdin'}:{number}") for number, line in lines]
+
+
+def _read_request(line: str, *, name: str) -> Request:
+    from anyorder.data.readers import has_half_characters, parsed_json
+
+    def refused(why: str) -> Request:
+        return Request(name, None, {}, fault=UserError(f"{name}: {why}"))
+
+    try:
+        values = parsed_json(line)
+    except ValueError as error:
+        return refused(f"not valid JSON ({error})")
+    if has_half_characters(json.dumps(values, ensure_ascii=False)):
+        return refused("holds half of a surrogate pair, which is no character")
+    if not isinstance(values, dict):
+        return refused('no JSON object; allowed: {"source": ..., "must": [...], ...}')
+    source = values.pop("source", None)
+    if not isinstance(source, str | None):
+        return refused(f"source = {json.dumps(source)[:40]}: must be a string")
+    return Request(name, source, values)

@@ -104,18 +104,18 @@ class HypothesisPrinter:
         """Print what a model wrote for one source, best first."""
         if self._as_json:
             print_json({"source": source, "hypotheses": [asdict(hypothesis) for hypothesis in hypotheses]})
-        elif self._trace and hypotheses:
+        elif self._trace and any(hypothesis.tokens for hypothesis in hypotheses):
             from anyorder.viz.trace import draw
 
             for hypothesis in hypotheses:
                 results.print(draw(hypothesis.steps, f"{hypothesis.text}  ({hypothesis.score:.3f})"))
         else:
-            # A blank source has no hypothesis but an empty line, so that lines match those of the input.
+            # A blank source has an empty line, so that lines match those of the input.
             for text in [hypothesis.text for hypothesis in hypotheses] or [""]:
                 print_line(text)
         if hypotheses and self._svg is not None:
             self._first = self._first or hypotheses[0].steps
-        if hypotheses and self._html is not None:
+        if self._html is not None and any(hypothesis.tokens for hypothesis in hypotheses):
             self._replays.append(_replay(source, hypotheses))
 
     def show_error(self, source: str | None, message: str) -> None:
