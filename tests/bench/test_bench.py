@@ -197,11 +197,12 @@ def test_a_chart_has_a_curve_for_each_variant() -> None:
         for name in ("one", "other")
         for at in (1, 32)
     ]
-    drawn = bench_chart(
-        [*rows, Measurement("limit", 1.0, "ms", None, None)], title="T", axis="batch", upward="ms"
-    )
-    assert {f"line{number}" for number in (1, 2, 3) if f'class="line{number}"' in drawn} == {"line1", "line2"}
-    assert "other" in drawn and "limit" not in drawn
+    limit = Measurement("limit", 1.0, "ms", None, None)
+    figure = bench_chart([*rows, limit], title="T", x_label="batch", y_label="ms")
+    lines = figure.axes[0].lines
+    assert [line.get_xydata().tolist() for line in lines] == [[[1, 1], [32, 32]]] * 2
+    assert lines[0].get_color() != lines[1].get_color()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one", "other"]
 
 
 def test_products_are_compared_row_by_row() -> None:

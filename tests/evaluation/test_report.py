@@ -23,12 +23,16 @@ from test_compare import REFERENCE, evaluated, sweep
 
 from anyorder.evaluation.case_studies import WrittenAgain, most_different, write_again
 from anyorder.evaluation.compare import compare_runs
-from anyorder.evaluation.curves import BeamCurve, beam_curves_if_any, training_curves
+from anyorder.evaluation.curves import (
+    BeamCurve,
+    TrainingCurve,
+    TrainingFigure,
+    beam_curves_if_any,
+    training_curves,
+)
 from anyorder.evaluation.evaluate import Evaluator
 from anyorder.evaluation.report import Cases, Content, report
 from anyorder.evaluation.results import RunResults, load_results
-from anyorder.viz.charts import Axis, Curve, line_chart
-from anyorder.viz.orders import heat_picture
 
 Capture = pytest.CaptureFixture[str]
 
@@ -93,27 +97,7 @@ def test_long_curves_are_thinned_to_means(losses: list[float]) -> None:
     assert ends[-1] == len(losses)
 
 
-# Pictures
-
-
-def test_a_curve_without_points_leaves_the_colours_of_others_alone() -> None:
-    axis = Axis(name="update", low=0, high=2, marks=[0, 1, 2])
-    full, gone = Curve("one", {0: 1.0, 2: 3.0}), Curve("none", {})
-    root = ElementTree.fromstring(line_chart([gone, full], title="t", axis=axis))
-    assert {path.attrib["class"] for path in root.findall("{*}path")} == {"line2"}
-    assert "none" not in [text.text for text in root.findall("{*}text")]
-
-
-@given(labels=st.lists(st.text("abc <&", min_size=1, max_size=30), min_size=1, max_size=14))
-def test_the_legend_stays_on_the_paper(labels: list[str]) -> None:
-    axis = Axis(name="update", low=0, high=1, marks=[0, 1])
-    curves = [Curve(label, {0: 1.0, 1: 2.0}) for label in labels]
-    root = ElementTree.fromstring(line_chart(curves, title="t", axis=axis))
-    entries = root.findall("{*}text[@class='label']")
-    assert [entry.text for entry in entries] == labels
-    for entry in entries:
-        assert float(entry.attrib["x"]) + 7 * len(entry.text or "") < float(root.attrib["width"])
-        assert float(entry.attrib["y"]) < float(root.attrib["height"])
+# Charts
 
 
 def test_runs_without_a_sweep_have_no_beam_curve() -> None:
@@ -127,11 +111,16 @@ def test_runs_without_a_sweep_have_no_beam_curve() -> None:
     assert beam_curves_if_any([single]) is None
 
 
-def test_the_heat_map_can_stand_alone() -> None:
-    heat = [[0.1] * 10 for _ in range(10)]
-    root = ElementTree.fromstring(heat_picture(heat, title="<run>"))
-    assert len(root.findall("{*}rect[@class='heat']/{*}title")) == 100
-    assert root.find("{*}title").text == "<run>"
+def curves_of_two(*losses: float) -> list[TrainingFigure]:
+    curves = [TrainingCurve(label, {1: 3.0, 2: loss}) for label, loss in zip(("A", "B"), losses, strict=True)]
+    return [TrainingFigure("loss on train", curves)]
+
+
+@pytest.mark.parametrize(("losses", "said"), [((1.0, 1.0), 1), ((1.0, 1.5), 0)])
+def test_the_report_says_where_one_curve_hides_another(losses: tuple[float, float], said: int) -> None:
+    page = report(replace(content([evaluated("one", REFERENCE)]), training=curves_of_two(*losses)))
+    (chart,) = images(page).values()
+    assert "".join(chart.itertext()).count("A and B coincide") == said
 
 
 # Case studies
@@ -229,6 +218,13 @@ def test_scores_are_those_of_the_tables_with_the_best_in_bold() -> None:
     page = report(content([evaluated("one", REFERENCE), evaluated("odd", outputs(), order="odd")]))
     assert '<td>L2R</td><td class="figure"><b>100.00</b></td>' in page
     assert re.findall("<h2>(.*?)</h2>", page) == ["Scores"]
+
+
+@pytest.mark.parametrize("texts", [["nothing right"] * len(REFERENCE), REFERENCE])
+def test_a_column_of_equal_scores_has_no_best(texts: list[str]) -> None:
+    page = report(content([evaluated("one", texts), evaluated("odd", texts, order="odd")]))
+    assert page.count("<tr>") > 2
+    assert "<b>" not in page
 
 
 def test_no_text_becomes_html_or_a_placeholder() -> None:

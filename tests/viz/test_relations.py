@@ -1,17 +1,19 @@
-"""The matrix of an order: what its signs say, in the terminal and as a picture."""
+"""The matrix of an order: what its signs say, in the terminal and as a chart."""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 from corpora import assert_one_line_refusal, call_here, json_lines
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from anyorder.inference.hypothesis import steps
-from anyorder.viz.relations import draw_relations, relations_of, relations_svg
+from anyorder.viz.relations import draw_relations, relations_chart, relations_of
 
 Capture = pytest.CaptureFixture[str]
 
@@ -33,7 +35,7 @@ def test_a_row_says_which_tokens_its_own_stands_right_of(positions: list[int]) -
 
 
 @given(positions=ORDERS)
-def test_places_are_those_on_the_canvas_of_each_step(positions: list[int]) -> None:
+def test_indices_are_those_on_the_canvas_of_each_step(positions: list[int]) -> None:
     found = relations_of(words(positions), positions)
     assert found.indices[0] == [0, 1]
     for indices, step in zip(found.indices[1:], steps(words(positions), positions), strict=True):
@@ -55,7 +57,7 @@ def test_in_the_terminal() -> None:
         "   1  dream    +     −  0  +",
         "   2  I        +     −  −  0",
         "",
-        "places after each step; the last ones are the positions",
+        "index on the canvas after each step; the last column holds the positions",
         "step  word   0  1  2",
         "      <s>    0  0  0",
         "      </s>   1  2  3",
@@ -72,30 +74,43 @@ def test_wide_characters_take_two_columns() -> None:
     ]  # the first one's word is one character shorter
 
 
-def told(picture: str) -> list[str]:
-    """What each step's panel says."""
-    panels = ElementTree.fromstring(picture).findall("{*}g")
-    return [" ".join("".join(text.itertext()) for text in panel.findall("{*}text")) for panel in panels]
+def drawn(chart: Figure) -> list[str]:
+    """The text and the signs of each step's panel, row by row."""
+    panels = []
+    for axes in chart.axes:
+        step, canvas = (text.get_text() for text in axes.texts[-2:])
+        labels = [text.get_text() for text in axes.texts[:-2]]  # a word and an index a row
+        signs = {
+            (int(y), int(x)): str(line.get_label())
+            for line in axes.lines
+            for x, y in line.get_xydata().tolist()
+        }
+        size = len(labels) // 2
+        assert len(signs) == size * size
+        rows = [
+            " ".join([word, *(signs[row, column] for column in range(size)), index])
+            for row, (word, index) in enumerate(zip(labels[0::2], labels[1::2], strict=True))
+        ]
+        panels.append(" ".join([step, *rows, canvas]))
+    return panels
 
 
-def test_the_picture_has_a_matrix_for_each_step() -> None:
-    assert told(relations_svg(relations_of(["<b>", "&"], [2, 1]), title="t")) == [
+def test_the_chart_has_a_matrix_for_each_step() -> None:
+    assert drawn(relations_chart(relations_of(["<b>", "&"], [2, 1]), title="t")) == [
         "step 0 <s> 0 − 0 </s> + 0 1 <s> </s>",
         "step 1 <s> 0 − − 0 </s> + 0 + 2 <b> + − 0 1 <s> <b> </s>",
         "step 2 <s> 0 − − − 0 </s> + 0 + + 3 <b> + − 0 + 2 & + − − 0 1 <s> & <b> </s>",
     ]
 
 
+@settings(max_examples=20, deadline=None)
 @given(positions=ORDERS)
-def test_panels_stay_on_the_paper(positions: list[int]) -> None:
-    root = ElementTree.fromstring(relations_svg(relations_of(words(positions), positions), title="t"))
-    width, height = float(root.attrib["width"]), float(root.attrib["height"])
-    for panel in root.findall("{*}g"):
-        left, top = map(float, panel.attrib["transform"].removeprefix("translate(").rstrip(")").split())
-        for cell in panel.findall("{*}rect"):
-            x, y, wide, high = (float(cell.attrib[name]) for name in ("x", "y", "width", "height"))
-            assert left + x >= 0 and left + x + wide < width
-            assert top + y >= 0 and top + y + high < height
+def test_panels_stay_on_the_paper_and_off_each_other(positions: list[int]) -> None:
+    chart = relations_chart(relations_of(words(positions), positions), title="t")
+    boxes = [axes.get_position() for axes in chart.axes]
+    for box in boxes:
+        assert box.x0 >= 0 and box.x1 < 1 and box.y0 >= 0 and box.y1 < 1
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
 def test_the_command_shows_and_draws_them(capsys: Capture, tmp_path: Path) -> None:
@@ -104,7 +119,8 @@ def test_the_command_shows_and_draws_them(capsys: Capture, tmp_path: Path) -> No
     said = answer.stdout.decode()
     assert answer.returncode == 0
     assert draw_relations(relations_of(["dream", "I"], [2, 1])).plain in said
-    assert len(told(path.read_text(encoding="utf-8"))) == 3
+    ids = [group.attrib.get("id", "") for group in ElementTree.parse(path).iter("{*}g")]
+    assert [name for name in ids if name.startswith("step")] == ["step0", "step1", "step2"]
 
 
 def test_the_command_tells_programs(capsys: Capture) -> None:

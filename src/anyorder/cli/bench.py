@@ -17,25 +17,27 @@ from anyorder.config.model import Model
 from anyorder.config.section import checked
 from anyorder.errors import UserError
 from anyorder.models.kernels.malloc import settle
-from anyorder.viz.charts import Axis, Curve, line_chart
+from anyorder.viz.charts import Curve, check_chart, line_chart, save_chart
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from anyorder.bench.decode import DecodingWorkload
     from anyorder.bench.timing import Measurement
 
 
-def bench_chart(rows: Sequence[Measurement], *, title: str, axis: str, upward: str) -> str:
-    """An SVG of the rows that belong to a curve; some do."""
+def bench_chart(rows: Sequence[Measurement], *, title: str, x_label: str, y_label: str) -> Figure:
+    """A chart of those rows that belong to a curve."""
     curves: dict[str, dict[int, float]] = {}
     for row in rows:
         if row.curve is not None and row.at is not None:
             curves.setdefault(row.curve, {})[row.at] = row.value
-    marks = sorted({at for points in curves.values() for at in points})
     return line_chart(
         [Curve(label=label, points=dict(sorted(points.items()))) for label, points in curves.items()],
         title=title,
-        axis=Axis(name=axis, low=marks[0], high=max(marks[-1], marks[0] + 1), marks=marks),
-        upward=upward,
+        x_label=x_label,
+        y_label=y_label,
+        x_ticks=sorted({at for points in curves.values() for at in points}),
     )
 
 
@@ -47,7 +49,7 @@ ROWS = (1, 5, 32, 128, 640)
 BASE_LENGTH, BASE_VOCABULARY = 27, 32_000
 THREADS = typer.Option(None, "--threads", min=1, help="Of the processor; default: all that torch takes.")
 PEERS = typer.Option(True, "--peers/--no-peers", help="Marian and CTranslate2 too: anyorder[bench].")
-PLOT = typer.Option(None, "--plot", help="File for a picture, as SVG.")
+PLOT = typer.Option(None, "--plot", help="File for a chart: .svg, .png or .pdf.")
 SMALL = typer.Option(False, "--small", help="A small model instead of the paper's base size.")
 app = typer.Typer(
     help="Measure speed, as ratios against named baselines in the same run.", no_args_is_help=True
@@ -249,6 +251,7 @@ def decode(
     """
     from anyorder.bench.decode import bench_engines
 
+    check_chart("--plot", plot)
     _prepare(threads=threads, peers=peers)
     with Watcher() as watcher:
         rows = bench_engines(
@@ -260,7 +263,7 @@ def decode(
             progress=watcher.measured,
         )
     show(rows, as_json=as_json)
-    _draw(plot, rows, title="Decoding", axis="sentences at once", upward="ms a sentence")
+    _draw(plot, rows, title="Decoding", x_label="sentences at once", y_label="ms a sentence")
 
 
 @app.command()
@@ -281,11 +284,12 @@ def scaling(
     """
     from anyorder.bench.decode import bench_scaling
 
+    check_chart("--plot", plot)
     _prepare(threads=threads, peers=False)
     workload = _workload(small=small, length=BASE_LENGTH)
     rows = bench_scaling(workload, lengths=lengths or LONG_LENGTHS, batch=batch, repeats=repeats)
     show(rows, as_json=as_json)
-    _draw(plot, rows, title="Time of a token", axis="tokens of a sentence", upward="ms a token")
+    _draw(plot, rows, title="Time of a token", x_label="tokens of a sentence", y_label="ms a token")
 
 
 @app.command()
@@ -346,12 +350,9 @@ def _workload(*, small: bool, length: int) -> DecodingWorkload:
     return DecodingWorkload(model=Model(), vocabulary=BASE_VOCABULARY, length=length)
 
 
-def _draw(path: Path | None, rows: Sequence[Measurement], *, title: str, axis: str, upward: str) -> None:
-    if path is None:
-        return
-    from anyorder.system.files import write_file
-
-    write_file(path, bench_chart(rows, title=title, axis=axis, upward=upward).encode())
+def _draw(path: Path | None, rows: Sequence[Measurement], *, title: str, x_label: str, y_label: str) -> None:
+    if path is not None:
+        save_chart(bench_chart(rows, title=title, x_label=x_label, y_label=y_label), path)
 
 
 def _sentences(path: Path) -> list[str]:

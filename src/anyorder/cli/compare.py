@@ -53,7 +53,9 @@ def compare(
     form: Literal["text", "markdown", "latex", "json"] = typer.Option(
         "text", "--format", help="text, markdown, latex (with booktabs) or json."
     ),
-    svg: Path | None = typer.Option(None, "--svg", help="File for a chart of score against beam."),
+    svg: Path | None = typer.Option(
+        None, "--svg", help="File for a chart of score by beam: .svg, .png or .pdf."
+    ),
     html: Path | None = typer.Option(
         None, "--html", help="File for a report with charts and case studies.", rich_help_panel=OF_REPORTS
     ),
@@ -91,12 +93,14 @@ def compare(
     """
     from anyorder.evaluation.compare import SignificanceSettings, compare_runs
     from anyorder.evaluation.results import load_results
+    from anyorder.viz.charts import check_chart
 
     _check_report_flags(
         html,
         {"--cases": cases, "--case-lines": case_lines, "--order-lines": order_lines, "--device": device},
     )
     check_output_file("--svg", svg)
+    check_chart("--svg", svg)
     named = {run.resolve() for run in runs}
     given = [*runs, *([baseline] if baseline is not None and baseline.resolve() not in named else [])]
     chosen = split or _default_split(given, lines=lines)
@@ -137,21 +141,23 @@ def _default_split(runs: Sequence[Path], *, lines: int | None) -> Splits:
 
 def _draw(loaded: list[RunResults], *, path: Path) -> None:
     from anyorder.evaluation.curves import beam_chart, beam_curves
-    from anyorder.system.files import write_file
+    from anyorder.viz.charts import save_chart
 
-    found = beam_curves(loaded)
-    title = f"{found.metric} on {found.split} by beam"
-    write_file(path, beam_chart(found.curves, title=title, metric=found.metric).encode())
+    save_chart(beam_chart(beam_curves(loaded)), path)
 
 
 def _check_report_flags(html: Path | None, flags: Mapping[str, object]) -> None:
     """Refuse flags of a report that do not fit, before any line is decoded."""
+    from anyorder.viz.charts import check_matplotlib
+
     for flag, value in flags.items():
         if html is None and value is not None:
             raise UserError(f"{flag} {value}: is for a report, and there is no --html FILE")
     if flags["--cases"] is not None and flags["--case-lines"] is not None:
         raise UserError("--cases and --case-lines: give one of them, not both")
     check_output_file("--html", html)
+    if html is not None:
+        check_matplotlib(f"--html {html}")
 
 
 def _cases(loaded: Sequence[RunResults], *, count: int | None, given: str | None) -> Cases:

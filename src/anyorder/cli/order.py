@@ -63,9 +63,11 @@ def order(
 
     from anyorder.data.orderer import Line, prepare_order
     from anyorder.inference.hypothesis import steps
+    from anyorder.viz.charts import check_chart
     from anyorder.viz.relations import relations_of
 
     check_output_file("--svg", svg)
+    check_chart("--svg", svg if show_relations else None)
     section = order_section(name, parser=parser, order_file=order_file)
     orderer = prepare_order(section, split="test", common=_common(name, corpus))
     lines = [Line(number, words, [1] * len(words)) for number, words in enumerate(_sentences(text), start=1)]
@@ -121,8 +123,8 @@ def _show(name: str, one: _Shown, *, as_json: bool) -> None:
 
 
 def _draw(path: Path, first: _Shown | None) -> None:
-    from anyorder.system.files import write_file
-    from anyorder.viz.relations import LARGEST, relations_svg
+    from anyorder.viz.charts import save_chart
+    from anyorder.viz.relations import LARGEST, relations_chart
 
     if first is not None and first.relations is not None:
         if len(first.positions) > LARGEST:
@@ -130,6 +132,6 @@ def _draw(path: Path, first: _Shown | None) -> None:
                 f"--svg {path}: with --relations a picture has room for at most {LARGEST} words, "
                 f"and the first sentence has {len(first.positions)}"
             )
-        write_file(path, relations_svg(first.relations, title=first.title).encode())
+        save_chart(relations_chart(first.relations, title=first.title), path)
     else:
         write_svg(path, [] if first is None else first.history)

@@ -64,7 +64,7 @@ def orders(
     ),
     examples: int = typer.Option(3, "--examples", min=0, help="Sentences to show with their steps."),
     svg: Path | None = typer.Option(
-        None, "--svg", help="File for a picture of which positions are written when."
+        None, "--svg", help="File for a chart of which positions are written when: .svg, .png or .pdf."
     ),
     as_json: bool = AS_JSON,
     device: str | None = typer.Option(None, "--device", help="auto, cpu, cuda, ..."),
@@ -75,8 +75,8 @@ def orders(
 
     Example: `anyorder orders runs/sao --split dev --svg orders.svg`
     """
-    from anyorder.system.files import write_file
-    from anyorder.viz.orders import plot
+    from anyorder.viz.charts import check_chart, save_chart
+    from anyorder.viz.orders import order_chart
 
     asked = _Asked(
         run=run, split=split, source=source, target=target, lines=lines, beam=beam, written=written, kept=kept
@@ -84,6 +84,7 @@ def orders(
     _refuse_what_does_not_fit(asked)
     _refuse_tags_that_do_not_fit(parser=parser, conllu=conllu, written=written)
     check_output_file("--svg", svg)
+    check_chart("--svg", svg)
     tagger = _tagger(parser)
     with Watcher() as watcher:
         found = _found_in_training(asked, watcher) if kept else _found(asked, watcher, device=device)
@@ -93,7 +94,7 @@ def orders(
         )
     study = _study(found.orders, tags=tags, counted=counted, title=f"{run}, {found.title}")
     if svg is not None:
-        write_file(svg, plot(study.compared, title=study.title).encode())
+        save_chart(order_chart(study.compared, title=study.title), svg)
     if as_json:
         print_json(_as_json(study))
     else:

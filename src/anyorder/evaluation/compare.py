@@ -37,7 +37,7 @@ class MeanScore:
 
     mean: float
     deviation: float | None  # standard deviation between trainings; None for a single training
-    best: bool  # whether no other row is better
+    best: bool  # whether no other row is better and some are worse
 
 
 @dataclass(frozen=True)
@@ -303,13 +303,15 @@ def _scores_of_runs(group: Sequence[RunResults], name: str) -> list[float]:
     return [one.report.scores[name].score for one in group]
 
 
-def _best_mean(groups: Sequence[Sequence[RunResults]], name: str) -> float:
-    """Return the best mean score, rounded as in the tables."""
+def _best_mean(groups: Sequence[Sequence[RunResults]], name: str) -> float | None:
+    """Return the best mean score, rounded as in the tables, or None if all rows are equal."""
     means = [round(fmean(_scores_of_runs(group, name)), DECIMALS) for group in groups]
+    if len(set(means)) == 1:
+        return None
     return max(means) if groups[0][0].report.scores[name].higher_is_better else min(means)
 
 
-def _mean_score(group: Sequence[RunResults], name: str, *, best: float) -> MeanScore:
+def _mean_score(group: Sequence[RunResults], name: str, *, best: float | None) -> MeanScore:
     scores = _scores_of_runs(group, name)
     mean = fmean(scores)
     return MeanScore(

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from anyorder.config.data import Splits
 from anyorder.errors import UserError
 from anyorder.evaluation.compare import check_comparable, group_trainings, row_labels
 from anyorder.evaluation.results import TUNED_ON, BeamSweep, RunResults
 from anyorder.training.metrics_log import entries
-from anyorder.viz.charts import Axis, Curve, line_chart
+from anyorder.viz.charts import Curve, line_chart
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -165,18 +169,23 @@ _MOST_BEAMS = 20  # that the axis is marked with
 _PICKED = "large: picked on dev"
 
 
-def beam_chart(curves: Sequence[BeamCurve], *, title: str, metric: str) -> str:
-    """An SVG with a curve for each system, the beam that was picked as a large dot. Some have some beam."""
-    beams = sorted({beam for curve in curves for beam in curve.scores})
+def beam_chart(found: BeamCurves) -> Figure:
+    """Score against beam, one curve a system; a large point is the beam that was picked."""
+    beams = sorted({beam for curve in found.curves for beam in curve.scores})
     return line_chart(
-        [Curve(label=curve.label, points=curve.scores, large=curve.picked) for curve in curves],
-        title=title,
-        axis=Axis(
-            name="beam",
-            low=beams[0],
-            high=max(beams[-1], beams[0] + 1),
-            marks=beams[:: math.ceil(len(beams) / _MOST_BEAMS)],
-        ),
-        upward=metric,
+        [Curve(label=curve.label, points=curve.scores, large=curve.picked) for curve in found.curves],
+        title=f"{found.metric} on {found.split} by beam",
+        x_label="beam",
+        y_label=found.metric,
+        x_ticks=beams[:: math.ceil(len(beams) / _MOST_BEAMS)],
         large_means=_PICKED,
+    )
+
+
+def training_chart(figure: TrainingFigure) -> Figure:
+    """What was logged against the update, one curve a system."""
+    return line_chart(
+        [Curve(label=curve.label, points=curve.points) for curve in figure.curves],
+        title=figure.title,
+        x_label="update",
     )

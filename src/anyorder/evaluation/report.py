@@ -9,19 +9,23 @@ from __future__ import annotations
 import base64
 import html
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from anyorder.evaluation.case_studies import WrittenAgain, WrittenRow
 from anyorder.evaluation.compare import RunComparison
-from anyorder.evaluation.curves import BeamCurves, TrainingFigure, beam_chart
+from anyorder.evaluation.curves import BeamCurves, TrainingFigure, beam_chart, training_chart
 from anyorder.evaluation.tables import Cell, Table, difference_table, explanation, score_table
 from anyorder.orders.statistics import Figures, OrderStatistics, expected_by_chance, order_statistics
 from anyorder.version import __version__
-from anyorder.viz.charts import Axis, Curve, line_chart, round_marks
-from anyorder.viz.orders import heat_picture
+from anyorder.viz.charts import listed, render
+from anyorder.viz.orders import heat_chart
 from anyorder.viz.page import Rendition, Replay, page
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class Content:
 def report(content: Content) -> str:
     """The report's HTML."""
     compared = content.compared
-    labels = _listed([row.label for row in compared.rows])
+    labels = listed([row.label for row in compared.rows])
     sections = [
         _scores(compared),
         _training(content.training),
@@ -72,24 +76,11 @@ def _scores(compared: RunComparison) -> str:
 
 
 def _training(figures: Sequence[TrainingFigure]) -> str:
-    charts = {figure.title: _training_chart(figure) for figure in figures}
-    return _section("Training", _figures(charts)) if charts else ""
-
-
-def _training_chart(figure: TrainingFigure) -> str:
-    marks = round_marks(0, max(step for curve in figure.curves for step in curve.points))
-    return line_chart(
-        [Curve(label=curve.label, points=curve.points) for curve in figure.curves],
-        title=figure.title,
-        axis=Axis(name="update", low=marks[0], high=marks[-1], marks=marks),
-    )
+    return _section("Training", _figures(map(training_chart, figures))) if figures else ""
 
 
 def _beams(found: BeamCurves | None) -> str:
-    if found is None:
-        return ""
-    title = f"{found.metric} on {found.split} by beam"
-    return _section("Beams", _figures({title: beam_chart(found.curves, title=title, metric=found.metric)}))
+    return "" if found is None else _section("Beams", _figures([beam_chart(found)]))
 
 
 # --- orders ---
@@ -111,10 +102,10 @@ def _orders(written: WrittenAgain, *, lines: int) -> str:
     if by_chance is None:
         return ""
     remark = f"Orders in which the outputs of the first {lines} lines were written, token by token."
-    pictures = {label: heat_picture(statistics.heat, title=label) for label, statistics in by_label.items()}
+    charts = [heat_chart(statistics.heat, title=label) for label, statistics in by_label.items()]
     table = _order_table({**by_label, "by chance": by_chance})
     meanings = [f"{figure.metadata['title']}: {figure.metadata['meaning']}" for figure in fields(Figures)]
-    return _section("Orders", f"<p>{remark}</p>", _figures(pictures), _table(table), _remarks(meanings))
+    return _section("Orders", f"<p>{remark}</p>", _figures(charts), _table(table), _remarks(meanings))
 
 
 def _outputs(row: WrittenRow, lines: int) -> list[tuple[Sequence[int], Sequence[str]]]:
@@ -141,7 +132,7 @@ def _case_studies(written: WrittenAgain, cases: Cases, *, split: str) -> str:
         return ""
     which = "Line" if len(cases.lines) == 1 else "Lines"
     replays = page(
-        title=f"{which} {_listed(map(str, cases.lines))} of {split}",
+        title=f"{which} {listed(list(map(str, cases.lines)))} of {split}",
         intro=cases.why,
         replays=[_replay(written, line, cases.references) for line in cases.lines],
     )
@@ -199,16 +190,14 @@ def _row(cells: Sequence[Cell], *, tag: str, labels: int) -> str:
     return f"<tr>{''.join(drawn)}</tr>"
 
 
-def _figures(pictures: Mapping[str, str]) -> str:
-    """Pictures, by what they show; they are images, so that their style keeps to themselves."""
-    images = (f'<img alt="{html.escape(title)}" src="{_data_uri(svg)}">' for title, svg in pictures.items())
+def _figures(charts: Iterable[Figure]) -> str:
+    """Charts as images, so that the ids in one SVG can't meet those in another."""
+    images = [
+        f'<img alt="{html.escape(chart.get_suptitle())}" src="{_data_uri(render(chart))}">'
+        for chart in charts
+    ]
     return "\n".join(['<div class="figures">', *images, "</div>"])
 
 
-def _data_uri(svg: str) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode("ascii")
-
-
-def _listed(names: Iterable[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
+def _data_uri(svg: bytes) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode("ascii")

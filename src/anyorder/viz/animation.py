@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from anyorder.inference.hypothesis import Step, written_at
-from anyorder.viz.drawing import escape
+from anyorder.viz.charts import escape
 
 # Lengths are in pixels, times in seconds. A monospaced font lets words be laid out
 # without measuring them, whatever font the reader's machine has.

@@ -1,199 +1,247 @@
-"""Curves over a common axis, as a picture with a legend."""
+"""Static charts by matplotlib: how they look, how they are saved, and the line chart.
+
+matplotlib comes with the extra `viz`. It is imported where a chart is made, so that everything else works
+without it. Charts are `Figure` objects without pyplot, which would keep global state.
+"""
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+import textwrap
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.sax import saxutils
 
-from anyorder.viz.drawing import escape, picture, text
+from anyorder.errors import UserError
+from anyorder.system.files import write_file
 
-# Lengths are in pixels. All is narrow, with the legend below, so that a telephone can show it.
-_LEFT, _TOP, _RIGHT, _BOTTOM = 64, 84, 464, 372  # of the field that curves are drawn in
-_WIDTH, _MARGIN = 488, 28
-_LEGEND_TOP, _LEGEND_LINE, _LEGEND_ROW, _LEGEND_GAP, _CHARACTER = 452, 24, 24, 20, 8
-_MOST_STEPS = 8  # that an axis is marked with
-_MOST_DOTS = 40  # of a curve; more would hide it
-_DOT, _LARGE_DOT = 3, 6
-_ROUND = (1, 2, 5, 10)  # steps between marks, times a power of ten
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
-
-# Each with its shade on dark paper; beyond them curves begin anew with dashes.
-_COLOURS = [
-    ("#4f46e5", "#8b87ff"),
-    ("#bc4c00", "#f0883e"),
-    ("#1a7f37", "#3fb950"),
-    ("#bf3989", "#f778ba"),
-    ("#59636e", "#9198a1"),
-    ("#0b7285", "#39c5cf"),
-]
-
-
-def _colour_rules(shades: Iterable[str]) -> str:
-    return "\n".join(
-        f".line{number}{{stroke:{shade}}}.dot{number}{{fill:{shade}}}"
-        for number, shade in enumerate(shades, start=1)
-    )
-
-
-_LIGHT = f"""
-.grid{{stroke:#d8dee4}}
-path{{fill:none;stroke-width:2.5;stroke-linejoin:round}}
-.dashed{{stroke-dasharray:6 4}}
-{_colour_rules(light for light, _ in _COLOURS)}
-"""
-_DARK = f"""
-.grid{{stroke:#30363d}}
-{_colour_rules(dark for _, dark in _COLOURS)}
-"""
+INK, QUIET, GRID = "#1f2328", "#59636e", "#d8dee4"
+ACCENT, SECOND = "#0072B2", "#D55E00"
+# Okabe and Ito's colours, which people with any kind of colour vision tell apart.
+COLOURS = (ACCENT, SECOND, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS = "osD^vPX"
+_MOST_MARKERS = 40  # of a curve; more would hide it
+_MOST_STEPS = 8  # between the lowest and the highest tick
+_WIDTH, _HEIGHT = 6.4, 4.4  # inches of a line chart without its legend
+_LEGEND_ROW, _LABEL_LENGTH, _LEGEND_CHARACTERS = 0.24, 44, 76
+# Curves closer than this share of the chart's height can't be told apart.
+_SAME = 0.005
+_SUFFIXES = (".svg", ".png", ".pdf")
+_CJK_FONTS = ("Noto Sans CJK JP", "Noto Sans CJK SC", "Hiragino Sans", "Yu Gothic", "Microsoft YaHei")
+_STYLE: dict[Any, Any] = {
+    "figure.facecolor": "white",
+    "figure.constrained_layout.use": True,
+    "figure.constrained_layout.w_pad": 0.1,
+    "figure.constrained_layout.h_pad": 0.1,
+    "font.size": 10,
+    "text.color": INK,
+    "text.parse_math": False,  # a dollar sign is a dollar sign
+    "axes.labelcolor": INK,
+    "axes.labelweight": "bold",
+    "axes.edgecolor": GRID,
+    "axes.axisbelow": True,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "grid.color": GRID,
+    "xtick.color": GRID,
+    "ytick.color": GRID,
+    "xtick.labelcolor": QUIET,
+    "ytick.labelcolor": QUIET,
+    "ytick.left": False,
+    "figure.titlesize": 14,
+    "figure.titleweight": "bold",
+    "legend.frameon": False,
+    "lines.linewidth": 2.2,
+    "lines.markersize": 5,
+    "savefig.dpi": 160,
+    # The same chart is the same file, byte for byte, and its text stays text.
+    "svg.hashsalt": "anyorder",
+    "svg.fonttype": "none",
+}
+# Characters that XML can't hold.
+_UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
 class Curve:
-    """What one system does along the axis; without points it isn't drawn, but others keep their colours."""
+    """The values of one system. A curve without points isn't drawn, but others keep their colours."""
 
     label: str
-    points: Mapping[int, float]  # from the smallest
-    large: int | None = None  # the point that is drawn as a large dot
+    points: Mapping[int, float]  # value by x, smallest x first
+    large: int | None = None  # x of the point that is drawn large
 
 
-@dataclass(frozen=True)
-class Axis:
-    """What curves are drawn over, and where it is marked."""
+def check_chart(flag: str, path: Path | None) -> None:
+    """Refuse a file that no chart can be saved to, before any work is done for it."""
+    if path is None:
+        return
+    if path.suffix and path.suffix.lower() not in _SUFFIXES:
+        raise UserError(f"{flag} {path}: a chart must end in {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}")
+    check_matplotlib(f"{flag} {path}")
 
-    name: str
-    low: float
-    high: float
-    marks: Sequence[float]
 
-
-@dataclass(frozen=True)
-class _Scale:
-    """How values of an axis become lengths."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def __call__(self, value: float) -> float:
-        return self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low)
+def check_matplotlib(what: str) -> None:
+    """Refuse to draw where matplotlib is missing. what: the flag and the file that need it."""
+    if find_spec("matplotlib") is None:
+        raise UserError(f"{what}: charts need matplotlib; pip install 'anyorder[viz]'")
 
 
 def line_chart(
     curves: Sequence[Curve],
     *,
     title: str,
-    axis: Axis,
-    upward: str | None = None,
-    large_means: str | None = None,
-) -> str:
-    """An SVG with a curve for each system, some of which have points.
+    x_label: str,
+    y_label: str = "",
+    x_ticks: Sequence[int] | None = None,
+    large_means: str = "",
+) -> Figure:
+    """A chart with one curve a system, at least one of which has points; its legend stands below.
 
-    upward: what is measured, unless the title says it. large_means: what a large dot says.
+    x_ticks: None for round numbers. large_means: what a large point says. Curves that coincide are named
+    below the legend, because the last one hides the others.
     """
-    values = [value for curve in curves for value in curve.points.values()]
-    marks = round_marks(min(values), max(values))
-    across = _Scale(axis.low, axis.high, start=_LEFT, end=_RIGHT)
-    height = _Scale(marks[0], marks[-1], start=_BOTTOM, end=_TOP)
-    large = any(curve.large is not None for curve in curves)
-    rows = _legend_rows(curves, note=large_means if large else None)
-    return picture(
-        [
-            text(_MARGIN, 36, title, kind="title"),
-            *([] if upward is None else [text(_MARGIN, 62, upward, kind="head")]),
-            *_axes(axis, marks, across=across, upward=height),
-            *_drawn(curves, axis=axis, across=across, upward=height),
-            *(part for number, row in enumerate(rows) for part in _legend(row, y=_legend_y(number))),
-        ],
-        title=title,
-        width=_WIDTH,
-        height=_legend_y(len(rows)),
-        light=_LIGHT,
-        dark=_DARK,
+    drawn = [(number, curve) for number, curve in enumerate(curves) if curve.points]
+    low, high = _round_limits([value for _, curve in drawn for value in curve.points.values()])
+    notes = [large_means] if large_means and any(curve.large is not None for curve in curves) else []
+    notes += [
+        f"{listed(labels)} coincide"
+        for labels in coinciding([curve for _, curve in drawn], tolerance=_SAME * (high - low))
+    ]
+    labels = [textwrap.fill(plain(curve.label), _LABEL_LENGTH) for _, curve in drawn]
+    columns = max(1, _LEGEND_CHARACTERS // (max(map(len, labels)) + 8))
+    note = textwrap.fill(plain("; ".join(notes)), _LEGEND_CHARACTERS)
+    rows = math.ceil(len(labels) / columns) + (note.count("\n") + 1 if note else 0)
+    with chart_style():
+        figure = new_figure(title, width=_WIDTH, height=_HEIGHT + rows * _LEGEND_ROW)
+        axes = figure.add_subplot()
+        lines = [_draw_curve(axes, number, curve) for number, curve in drawn]
+        axes.set(xlabel=x_label, ylabel=y_label, ylim=(low, high))
+        if x_ticks is not None:
+            axes.set_xticks(x_ticks, [f"{tick:,}" for tick in x_ticks])
+        axes.grid(axis="y")
+        legend = figure.legend(lines, labels, loc="outside lower left", ncols=columns, title=note or None)
+        legend.get_title().set(color=QUIET)
+        legend.set_alignment("left")
+    return figure
+
+
+def coinciding(curves: Sequence[Curve], *, tolerance: float) -> list[list[str]]:
+    """Groups of labels whose curves hide one another: equal wherever the shorter one has points."""
+    groups: list[list[Curve]] = []
+    for curve in curves:
+        for group in groups:
+            if all(_coincide(curve, other, tolerance=tolerance) for other in group):
+                group.append(curve)
+                break
+        else:
+            groups.append([curve])
+    return [[curve.label for curve in group] for group in groups if len(group) > 1]
+
+
+def _coincide(one: Curve, other: Curve, *, tolerance: float) -> bool:
+    shorter, longer = sorted((one.points, other.points), key=len)
+    return shorter.keys() <= longer.keys() and all(
+        abs(value - longer[x]) <= tolerance for x, value in shorter.items()
     )
 
 
-def round_marks(low: float, high: float) -> list[float]:
-    """Round numbers at equal steps, two or more, from below the lowest value to above the highest."""
-    finest = max(high - low, 0.01) / _MOST_STEPS
-    power = 10 ** math.floor(math.log10(finest))
-    step = next(factor * power for factor in _ROUND if factor * power >= finest)
-    first, last = math.floor(low / step), math.ceil(high / step)
-    return [number * step for number in range(first, max(last, first + 1) + 1)]
+def _draw_curve(axes: Axes, number: int, curve: Curve) -> Line2D:
+    """Draw one curve and return what the legend shows of it."""
+    colour = COLOURS[number % len(COLOURS)]
+    marker = _MARKERS[number % len(_MARKERS)] if len(curve.points) <= _MOST_MARKERS else None
+    (line,) = axes.plot(
+        list(curve.points),
+        list(curve.points.values()),
+        color=colour,
+        linestyle="-" if number < len(COLOURS) else "--",
+        marker=marker,
+        clip_on=False,
+        gid=f"curve{number + 1}",
+    )
+    if curve.large is not None:
+        axes.plot([curve.large], [curve.points[curve.large]], color=colour, marker=marker, markersize=11)
+    return line
 
 
-def _axes(axis: Axis, marks: Sequence[float], *, across: _Scale, upward: _Scale) -> Iterator[str]:
-    decimals = max(0, -math.floor(math.log10(marks[1] - marks[0]) + 1e-9))
-    for mark in marks:
-        y = round(upward(mark), 1)
-        yield f'<line class="grid" x1="{_LEFT}" y1="{y}" x2="{_RIGHT}" y2="{y}"/>'
-        yield text(_LEFT - 10, y + 4, f"{mark:.{decimals}f}", kind="quiet end")
-    for mark in axis.marks:
-        yield text(across(mark), _BOTTOM + 22, f"{mark:.0f}", kind="quiet middle")
-    yield text((_LEFT + _RIGHT) / 2, _BOTTOM + 46, axis.name, kind="head middle")
+def _round_limits(values: Sequence[float]) -> tuple[float, float]:
+    """The round numbers next below and next above all values."""
+    from matplotlib.ticker import MaxNLocator
+
+    locator = MaxNLocator(nbins=_MOST_STEPS, steps=[1, 2, 5, 10])
+    low = min(values)
+    ticks = locator.tick_values(low, max(*values, low + 0.01))
+    return float(ticks[0]), float(ticks[-1])
 
 
-def _drawn(curves: Sequence[Curve], *, axis: Axis, across: _Scale, upward: _Scale) -> Iterator[str]:
-    for number, curve in enumerate(curves):
-        if not curve.points:
-            continue
-        points = (f"{across(at):.1f} {upward(value):.1f}" for at, value in curve.points.items())
-        yield f'<path class="{_kind(number)}" d="M{"L".join(points)}"/>'
-        if len(curve.points) > _MOST_DOTS:
-            continue
-        for at, value in curve.points.items():
-            yield (
-                f'<circle class="dot{_colour(number)}" cx="{across(at):.1f}" cy="{upward(value):.1f}" '
-                f'r="{_LARGE_DOT if at == curve.large else _DOT}">'
-                f"<title>{escape(curve.label)}, {axis.name} {at}: {value:.2f}</title></circle>"
-            )
+# --- every chart ---
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """Something that the legend explains."""
+@contextmanager
+def chart_style() -> Iterator[None]:
+    """Let what is drawn inside look like all charts here."""
+    check_matplotlib("this")
+    import matplotlib
+    from matplotlib.font_manager import fontManager
 
-    label: str
-    kind: str | None  # CSS classes of the line beside it; None: it has none
-
-    @property
-    def width(self) -> float:
-        line = 0 if self.kind is None else _LEGEND_LINE + 8
-        return line + _CHARACTER * len(self.label) + _LEGEND_GAP
-
-
-def _legend_rows(curves: Sequence[Curve], *, note: str | None) -> list[list[_Entry]]:
-    """What is drawn, and a note, as many beside each other as fit."""
-    entries = [_Entry(curve.label, _kind(number)) for number, curve in enumerate(curves) if curve.points]
-    if note is not None:
-        entries.append(_Entry(note, kind=None))
-    rows: list[list[_Entry]] = [[]]
-    for entry in entries:
-        if rows[-1] and sum(one.width for one in rows[-1]) + entry.width > _WIDTH - _MARGIN:
-            rows.append([])
-        rows[-1].append(entry)
-    return rows
+    installed = {font.name for font in fontManager.ttflist}
+    fonts = ["sans-serif", *(font for font in _CJK_FONTS if font in installed)]
+    with matplotlib.rc_context({**_STYLE, "font.family": fonts}):
+        yield
 
 
-def _legend_y(row: int) -> float:
-    return _LEGEND_TOP + row * _LEGEND_ROW
+def new_figure(title: str, *, width: float, height: float) -> Figure:
+    """An empty figure with its title at the top left; width and height in inches."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height))
+    figure.suptitle(plain(title), x=0.02, horizontalalignment="left")
+    return figure
 
 
-def _legend(row: Sequence[_Entry], *, y: float) -> Iterator[str]:
-    x: float = _MARGIN
-    for entry in row:
-        if entry.kind is None:
-            yield text(x, y + 4, entry.label, kind="quiet")
-        else:
-            yield f'<path class="{entry.kind}" d="M{x} {y}h{_LEGEND_LINE}"/>'
-            yield text(x + _LEGEND_LINE + 8, y + 4, entry.label, kind="label")
-        x += entry.width
+def render(figure: Figure, *, kind: str = "svg") -> bytes:
+    """The figure as a file. kind: svg, png or pdf."""
+    stamps: dict[str, dict[str, str | None]] = {
+        "svg": {"Date": None, "Creator": None},
+        "pdf": {"CreationDate": None},
+    }
+    if kind != "png":
+        stamps[kind]["Title"] = figure.get_suptitle()
+    with chart_style(), io.BytesIO() as file, warnings.catch_warnings():
+        # A PNG shows a box for a character that no installed font has; SVG leaves it to the browser.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.savefig(file, format=kind, metadata=stamps.get(kind))
+        return file.getvalue()
 
 
-def _colour(number: int) -> int:
-    return number % len(_COLOURS) + 1
+def save_chart(figure: Figure, path: Path) -> None:
+    """Write the figure as the file's suffix says; SVG without one."""
+    write_file(path, render(figure, kind=path.suffix.lower().lstrip(".") or "svg"))
 
 
-def _kind(number: int) -> str:
-    return f"line{_colour(number)}" + (" dashed" if number >= len(_COLOURS) else "")
+def listed(names: Sequence[str]) -> str:
+    """Names as a sentence lists them: "a, b and c"."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def plain(text: str) -> str:
+    """Text with a replacement sign for every character that an SVG can't hold."""
+    return _UNWRITABLE.sub("\ufffd", text)
+
+
+def escape(text: str) -> str:
+    """Text that can stand between the tags of an SVG."""
+    return saxutils.escape(plain(text))

@@ -1,173 +1,111 @@
-"""Statistics of orders as a picture: which positions are written when, and what kinds of tokens come late.
-
-One SVG without scripts, fonts or links; it brings its own paper, light or dark as the reader's screen is.
-"""
+"""Charts of orders: which positions are written when, and which kinds of tokens come late."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from anyorder.orders.statistics import TENTHS, Compared, Group
-from anyorder.viz.drawing import picture, text
+from anyorder.viz.charts import ACCENT, QUIET, SECOND, chart_style, new_figure, plain
 
-# Lengths are in pixels.
-_WIDTH, _MARGIN, _TOP = 920, 28, 96
-_CELL, _HEAT_LEFT = 34, 64
-_BARS_LEFT, _BAR_LENGTH, _BAR_HEIGHT, _ROW = 620, 210, 12, 24
-_LEGEND_STEPS = 24
-_BY_CHANCE = 1 / TENTHS  # share of a cell of the heat map
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-
-# A share that is drawn in full colour, unless there are larger ones: chance alone looks pale, not full.
+Heat = Sequence[Sequence[float]]  # a row for each tenth of the steps, by tenths of the positions
+_HEAT_SIZE, _BARS_WIDTH, _BAR_HEIGHT, _BETWEEN = 4.6, 4.2, 0.28, 0.9  # inches
+_BY_CHANCE = 1 / TENTHS  # share of a cell if all orders are equally likely
+# A share of this size has the full colour, unless there are larger ones: chance alone then looks pale.
 _FULL_SHARE = 4 * _BY_CHANCE
-_LIGHT = """
-.track{fill:#eaeef2}
-.heat,.bar{fill:#4f46e5}
-.reading{stroke:#bc4c00;stroke-width:2.5}
-.chance{stroke:#59636e;stroke-dasharray:3 3}
-"""
-_DARK = """
-.track{fill:#21262d}
-.heat,.bar{fill:#8b87ff}
-.reading{stroke:#f0883e}
-.chance{stroke:#9198a1}
-"""
+_SHADES = 40
 
 
-def plot(compared: Compared, *, title: str) -> str:
-    """An SVG with a heat map of positions by steps, and bars of the mean step of each group of tokens."""
-    heat_bottom = _TOP + TENTHS * _CELL
-    bars, bars_bottom = _bars(compared)
-    height = max(heat_bottom + 116, bars_bottom + 56)
-    return picture(
-        [
-            text(_MARGIN, 36, title, kind="title"),
-            text(_MARGIN, 60, _summary(compared), kind="quiet"),
-            *_heat_map(compared.found.heat),
-            *_scale(compared.found.heat, top=heat_bottom + 52),
-            *bars,
-            *_bars_key(top=bars_bottom),
-        ],
-        title=title,
-        width=_WIDTH,
-        height=height,
-        light=_LIGHT,
-        dark=_DARK,
-    )
+def order_chart(compared: Compared, *, title: str) -> Figure:
+    """A heat map of positions by steps, and the mean step of each group of tokens as bars."""
+    groups = compared.found.groups
+    if not groups:
+        return heat_chart(compared.found.heat, title=title, summary=_summary(compared))
+    bars_height = sum(len(group) * _BAR_HEIGHT + _BETWEEN for group in groups.values())
+    with chart_style():
+        figure = new_figure(
+            title, width=_HEAT_SIZE + _BARS_WIDTH, height=max(_HEAT_SIZE + 1.6, bars_height + 1.2)
+        )
+        sides = figure.add_gridspec(1, 2, width_ratios=[_HEAT_SIZE, _BARS_WIDTH])
+        heat_side, bars_side = figure.add_subfigure(sides[0]), figure.add_subfigure(sides[1])
+        _draw_heat(heat_side.add_subplot(), compared.found.heat)
+        heat_side.suptitle(
+            _summary(compared), fontsize=9, fontweight="normal", color=QUIET, x=0.04, ha="left"
+        )
+        panels = bars_side.subplots(
+            len(groups),
+            squeeze=False,
+            height_ratios=[len(group) * _BAR_HEIGHT + _BETWEEN for group in groups.values()],
+        )
+        for (axes,), (name, group) in zip(panels, groups.items(), strict=True):
+            _draw_bars(axes, group, compared.left_to_right.groups[name], name=name)
+        handles, labels = panels[-1][0].get_legend_handles_labels()
+        bars_side.legend(handles, labels, loc="outside lower left", ncols=len(labels))
+    return figure
 
 
-def heat_picture(heat: list[list[float]], *, title: str) -> str:
-    """An SVG of the heat map alone."""
-    return picture(
-        [
-            text(_MARGIN, 36, title, kind="title"),
-            text(_MARGIN, 60, "which positions are written when", kind="quiet"),
-            *_heat_map(heat),
-            *_scale(heat, top=_TOP + TENTHS * _CELL + 52),
-        ],
-        title=title,
-        width=_HEAT_LEFT + TENTHS * _CELL + _MARGIN,
-        height=_TOP + TENTHS * _CELL + 116,
-        light=_LIGHT,
-        dark=_DARK,
-    )
+def heat_chart(heat: Heat, *, title: str, summary: str = "") -> Figure:
+    """The heat map alone, with a summary below its title."""
+    with chart_style():
+        figure = new_figure(title, width=_HEAT_SIZE, height=_HEAT_SIZE + 1.2)
+        axes = figure.add_subplot()
+        axes.set_title(summary, fontsize=9, color=QUIET, loc="left")
+        _draw_heat(axes, heat)
+    return figure
 
 
 def _summary(compared: Compared) -> str:
     found, by_chance = compared.found, compared.by_chance
-    return "  ·  ".join(
+    return "\n".join(
         [
-            f"{found.sentences:,} sentences, {found.tokens:,} tokens",
+            f"{found.sentences:,} sentences, {found.tokens:,} tokens  ·  "
             f"Kendall's tau {found.figures.kendall:.2f}",
-            f"exactly left to right {found.figures.left_to_right:.0%}",
+            f"exactly left to right {found.figures.left_to_right:.0%}  ·  "
             f"next position {found.figures.next_position:.0%} "
             f"(by chance {by_chance.figures.next_position:.0%})",
         ]
     )
 
 
-def _heat_map(heat: list[list[float]]) -> Iterator[str]:
-    size = TENTHS * _CELL
-    full = _full_share(heat)
-    yield f'<rect class="track" x="{_HEAT_LEFT}" y="{_TOP}" width="{size}" height="{size}"/>'
-    for row, shares in enumerate(heat):
-        for column, share in enumerate(shares):
-            meaning = f"tenth {row + 1} of the steps, tenth {column + 1} of the positions: {share:.1%}"
-            yield (
-                f'<rect class="heat" x="{_HEAT_LEFT + column * _CELL}" y="{_TOP + row * _CELL}" '
-                f'width="{_CELL}" height="{_CELL}" opacity="{share / full:.3f}">'
-                f"<title>{meaning}</title></rect>"
-            )
-    below, middle = _TOP + size + 20, _HEAT_LEFT + size / 2
-    yield text(_HEAT_LEFT, below, "leftmost", kind="quiet")
-    yield text(middle, below, "position", kind="head middle")
-    yield text(_HEAT_LEFT + size, below, "rightmost", kind="quiet end")
-    yield text(_HEAT_LEFT - 8, _TOP + 14, "first", kind="quiet end")
-    yield text(_HEAT_LEFT - 8, _TOP + size / 2 + 4, "step", kind="head end")
-    yield text(_HEAT_LEFT - 8, _TOP + size - 4, "last", kind="quiet end")
+def _draw_heat(axes: Axes, heat: Heat) -> None:
+    import matplotlib
 
-
-def _scale(heat: list[list[float]], *, top: float) -> Iterator[str]:
-    """What the colours of the heat map stand for."""
-    full, length = _full_share(heat), TENTHS * _CELL
-    yield f'<rect class="track" x="{_HEAT_LEFT}" y="{top - 10}" width="{length}" height="10"/>'
-    part = length / _LEGEND_STEPS
-    for number in range(_LEGEND_STEPS):
-        yield (
-            f'<rect class="heat" x="{_HEAT_LEFT + number * part:.1f}" y="{top - 10}" width="{part:.1f}" '
-            f'height="10" opacity="{(number + 0.5) / _LEGEND_STEPS:.3f}"/>'
-        )
-    chance = _HEAT_LEFT + length * _BY_CHANCE / full
-    yield _line("chance", x=chance, top=top - 14, bottom=top + 4)
-    yield text(chance, top + 18, f"{_BY_CHANCE:.0%} by chance", kind="quiet")
-    yield text(_HEAT_LEFT + length, top + 18, f"{full:.0%}", kind="quiet end")
-    yield text(
-        _HEAT_LEFT, top + 40, "of a tenth of the steps, what fills a tenth of the positions", kind="quiet"
+    full = max(_FULL_SHARE, *(share for row in heat for share in row))
+    cells = axes.pcolormesh(
+        heat, cmap=matplotlib.colormaps["Blues"].resampled(_SHADES), vmin=0, vmax=full, gid="heat"
+    )
+    axes.set(xlabel="position", ylabel="step", aspect="equal")
+    axes.set_xticks([0, TENTHS], ["leftmost", "rightmost"])
+    axes.set_yticks([0, TENTHS], ["first", "last"])
+    left, right = axes.get_xticklabels()
+    left.set_horizontalalignment("left")
+    right.set_horizontalalignment("right")
+    axes.invert_yaxis()
+    bar = axes.figure.colorbar(cells, ax=axes, location="bottom", shrink=0.9, aspect=30)
+    bar.outline.set_visible(False)
+    bar.set_ticks([_BY_CHANCE, full], labels=[f"{_BY_CHANCE:.0%} by chance", f"{full:.0%}"])
+    bar.set_label(
+        "share of a tenth of the steps that fills a tenth of the positions", weight="normal", size=9
     )
 
 
-def _full_share(heat: list[list[float]]) -> float:
-    return max(_FULL_SHARE, *(share for row in heat for share in row))
-
-
-def _bars(compared: Compared) -> tuple[list[str], float]:
-    """All groups one below the other, and where they end."""
-    drawn: list[str] = []
-    top: float = _TOP
-    for name, groups in compared.found.groups.items():
-        drawn.append(text(_BARS_LEFT, top + 12, f"mean step by {name}", kind="head"))
-        top += 24
-        drawn += _rows(groups, compared.left_to_right.groups[name], top=top)
-        top += len(groups) * _ROW + 24
-    return drawn, top
-
-
-def _rows(groups: Mapping[str, Group], reading: Mapping[str, Group], *, top: float) -> Iterator[str]:
-    for number, (label, group) in enumerate(groups.items()):
-        y = top + number * _ROW + 6
-        yield text(_BARS_LEFT - 10, y + 10, label, kind="end")
-        yield f'<rect class="track" x="{_BARS_LEFT}" y="{y}" width="{_BAR_LENGTH}" height="{_BAR_HEIGHT}"/>'
-        yield (
-            f'<rect class="bar" x="{_BARS_LEFT}" y="{y}" width="{_BAR_LENGTH * group.step:.1f}" '
-            f'height="{_BAR_HEIGHT}"><title>{group.tokens:,} tokens</title></rect>'
-        )
-        beside = _BARS_LEFT + _BAR_LENGTH * reading[label].step
-        yield _line("reading", x=beside, top=y - 3, bottom=y + _BAR_HEIGHT + 3)
-        yield text(_BARS_LEFT + _BAR_LENGTH + 10, y + 10, f"{group.step:.2f}", kind="quiet")
-    middle = _BARS_LEFT + _BAR_LENGTH / 2
-    yield _line("chance", x=middle, top=top, bottom=top + len(groups) * _ROW)
-
-
-def _bars_key(*, top: float) -> Iterator[str]:
-    """What the ends of the bars and the lines across them stand for."""
-    y = top - 4
-    yield text(_BARS_LEFT, y, "0 first", kind="quiet")
-    yield text(_BARS_LEFT + _BAR_LENGTH, y, "1 last", kind="quiet end")
-    yield _line("reading", x=_BARS_LEFT + 2, top=y + 14, bottom=y + 30)
-    yield text(_BARS_LEFT + 12, y + 27, "left to right", kind="quiet")
-    yield _line("chance", x=_BARS_LEFT + 124, top=y + 14, bottom=y + 30)
-    yield text(_BARS_LEFT + 134, y + 27, "by chance", kind="quiet")
-
-
-def _line(kind: str, *, x: float, top: float, bottom: float) -> str:
-    return f'<line class="{kind}" x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{bottom}"/>'
+def _draw_bars(axes: Axes, groups: Mapping[str, Group], reading: Mapping[str, Group], *, name: str) -> None:
+    """One bar a group of tokens: its mean step from 0, written first, to 1, written last."""
+    rows = range(len(groups))
+    steps = [group.step for group in groups.values()]
+    axes.barh(rows, steps, height=0.6, color=ACCENT)
+    for row, step in zip(rows, steps, strict=True):
+        axes.text(1.06, row, f"{step:.2f}", color=QUIET, va="center")
+    left_to_right = [reading[label].step for label in groups]
+    axes.scatter(
+        left_to_right, rows, marker="|", s=180, linewidth=2.5, color=SECOND, label="left to right", zorder=3
+    )
+    axes.axvline(0.5, linestyle=":", color=QUIET, label="by chance")
+    axes.set_yticks(rows, [plain(label) for label in groups])
+    axes.set_xticks([0, 0.5, 1], ["0 first", "0.5", "1 last"])
+    axes.set(xlim=(0, 1.2), ylim=(len(groups) - 0.4, -0.6))
+    axes.set_title(f"mean step by {plain(name)}", fontsize=10, fontweight="bold", loc="left")

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import base64
 import html
+import io
 import json
 import math
 import re
-import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from anyorder.errors import UserError
 from anyorder.inference.hypothesis import Step, written_at
@@ -66,24 +66,9 @@ def write_page(path: Path, title: str, replays: Sequence[Replay], intro: str) ->
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
     """A picture as a PNG file. pixels: (height, width, 3), red, green and blue."""
-    height, width, channels = pixels.shape
-    assert channels == 3 and pixels.dtype == np.uint8, "a picture has three bytes a pixel"
-    eight_bits, true_colour, default = 8, 2, 0
-    header = struct.pack(">IIBBBBB", width, height, eight_bits, true_colour, default, default, default)
-    # Every row is preceded by the number of its filter: 0, none.
-    rows = np.pad(pixels.reshape(height, width * channels), ((0, 0), (1, 0)))
-    return b"".join(
-        [
-            b"\x89PNG\r\n\x1a\n",
-            _png_chunk(b"IHDR", header),
-            _png_chunk(b"IDAT", zlib.compress(rows.tobytes(), level=9)),
-            _png_chunk(b"IEND", b""),
-        ]
-    )
-
-
-def _png_chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    with io.BytesIO() as file:
+        Image.fromarray(pixels).save(file, format="PNG", optimize=True)
+        return file.getvalue()
 
 
 def _replay_data(replay: Replay) -> dict[str, Any]:

@@ -1,60 +1,52 @@
-"""How written tokens relate: the matrix of an order in the terminal, and step by step as a still picture.
+"""The relation matrix of an order: in the terminal, and step by step as a chart.
 
-Tokens stand in the order written, the boundaries first. A row belongs to the token that stands left of (−),
-is (0) or stands right of (+) that of a column. What two tokens are to each other never changes: a step adds
-a row and a column, while places move on.
+Rows and columns follow the order of writing, the boundaries first. A row's token stands left of (−), is (0)
+or stands right of (+) a column's token. The relation of two tokens never changes: a step adds one row and
+one column. Their indices on the canvas do change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from rich.cells import cell_len
 from rich.text import Text
 
 from anyorder.insertion import canvas_indices, relations
-from anyorder.viz.drawing import escape, picture, text
+from anyorder.viz.charts import ACCENT, INK, QUIET, chart_style, new_figure, plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 BOUNDARIES = ("<s>", "</s>")
-LARGEST = 40  # words of a picture: it grows by their cube
+LARGEST = 40  # words of a chart, which grows by their cube
 SIGNS = {-1: "−", 0: "0", 1: "+"}
 _STYLES = {-1: "blue", 0: "dim", 1: "yellow"}
-
-
-# Lengths are in pixels.
-_MARGIN, _TOP, _MOST_WIDTH = 28, 84, 1200
-_CELL, _CHARACTER, _PLACES, _BETWEEN = 24, 7.5, 36, 28
-_HEAD, _FOOT = 30, 56  # above and below a matrix
-_LIGHT = """
-.left{fill:#c7d2fe}.itself{fill:#eaeef2}.right{fill:#fed7aa}
-.cell{stroke:#fff;stroke-width:2}
-.new{fill:none;stroke:#4f46e5;stroke-width:2}
-.newest{font-weight:700;fill:#4f46e5}
-"""
-_DARK = """
-.left{fill:#3730a3}.itself{fill:#21262d}.right{fill:#7c3a0a}
-.cell{stroke:#0d1117}
-.new{stroke:#8b87ff}
-.newest{fill:#8b87ff}
-"""
-_KINDS = {-1: "left", 0: "itself", 1: "right"}
+_MARKERS = {-1: "_", 0: "o", 1: "+"}  # matplotlib's, which look like the signs
+_COLOURS = ("#bfdcf0", "#eaeef2", "#fbd3b8")  # of −1, 0 and +1
+# Lengths are in inches.
+_CELL, _CHARACTER, _MARGIN, _MOST_WIDTH = 0.27, 0.09, 0.2, 13.0
+_HEAD, _PANEL_HEAD = 0.9, 0.55  # above all panels; above a matrix
 
 
 @dataclass(frozen=True)
 class Relations:
-    """The finished matrix, which holds those of all steps, and where each token stands at each step."""
+    """The relations of all tokens, and the index of each token on the canvas of each step.
+
+    The matrix of a step is the top left corner of `signs`.
+    """
 
     tokens: tuple[str, ...]  # in the order written, boundaries first
-    signs: list[list[int]]
-    indices: list[
-        list[int]
-    ]  # of the tokens that are there after each step, from step 0; the last are positions
+    signs: list[list[int]]  # r[i, j] by row i and column j
+    indices: list[list[int]]  # by step, from step 0, and by token; those of the last step are positions
 
 
 def relations_of(words: Sequence[str], positions: Sequence[int]) -> Relations:
-    """words: in the order written; positions: that each of them fills, counted from 1."""
+    """The relations of words in the order written, given the position of each, counted from 1."""
     signs = relations(torch.tensor([0, len(positions) + 1, *positions]))
     return Relations(
         tokens=(*BOUNDARIES, *words),
@@ -67,7 +59,7 @@ def relations_of(words: Sequence[str], positions: Sequence[int]) -> Relations:
 
 
 def draw_relations(found: Relations) -> Text:
-    """The matrix, and below it the places; lines are as long as they are."""
+    """The matrix, and below it the indices on the canvas; long lines are not wrapped."""
     steps = [str(step) for step in range(1, len(found.tokens) - 1)]
     signs = [[Text(SIGNS[sign], style=_STYLES[sign]) for sign in row] for row in found.signs]
     indices = [
@@ -79,14 +71,14 @@ def draw_relations(found: Relations) -> Text:
             Text("relations: a row's word stands left of (−) or right of (+) a column's", style="bold"),
             *_lines(found.tokens, signs, heads=[*BOUNDARIES, *steps]),
             Text(""),
-            Text("places after each step; the last ones are the positions", style="bold"),
+            Text("index on the canvas after each step; the last column holds the positions", style="bold"),
             *_lines(found.tokens, indices, heads=["0", *steps]),
         ]
     )
 
 
 def _lines(tokens: Sequence[str], cells: Sequence[Sequence[Text]], *, heads: Sequence[str]) -> Iterator[Text]:
-    """Cells below their heads, each row with the step and the word that it belongs to."""
+    """Cells below their column heads; each row begins with the step and the word that it belongs to."""
     widths = [
         max(cell_len(head), *(row[column].cell_len for row in cells)) for column, head in enumerate(heads)
     ]
@@ -106,94 +98,96 @@ def _line(
     return line
 
 
-# --- as a picture ---
+# --- as a chart ---
 
 
-def relations_svg(found: Relations, *, title: str) -> str:
-    """An SVG with the matrix of each step and the places beside it; what the step has added is framed."""
-    drawn: list[str] = []
-    widest = top = 0.0
-    for row in _in_rows(found):
-        left = float(_MARGIN)
-        for size in row:
-            drawn += [f'<g transform="translate({left:.0f} {_TOP + top:.0f})">', *_panel(found, size), "</g>"]
-            left += _panel_width(found, size) + _BETWEEN
-        widest = max(widest, left - _BETWEEN)
-        top += _HEAD + row[-1] * _CELL + _FOOT
-    meaning = "A row's word stands left of (−) or right of (+) a column's. Right of each row: its place."
-    return picture(
-        [text(_MARGIN, 36, title, kind="title"), text(_MARGIN, 60, meaning, kind="quiet"), *drawn],
-        title=title,
-        width=max(widest, _text_width(meaning), 1.4 * _text_width(title)) + _MARGIN,
-        height=_TOP + top,
-        light=_LIGHT,
-        dark=_DARK,
+def relations_chart(found: Relations, *, title: str) -> Figure:
+    """The matrix of each step with the indices beside it; a frame marks what the step has added."""
+    meaning = (
+        "A row's word stands left of (−) or right of (+) a column's. On the right: its index on the canvas."
     )
+    panel_width = _panel_width(found)
+    columns = max(1, min(len(found.indices), int(_MOST_WIDTH / panel_width)))
+    steps = range(len(found.indices))
+    rows = [steps[start : start + columns] for start in range(0, len(steps), columns)]
+    width = max(columns * panel_width, _text_width(meaning), 1.5 * _text_width(title)) + _MARGIN
+    height = _HEAD + sum(_panel_height(row[-1]) for row in rows)
+    with chart_style():
+        figure = new_figure(title, width=width, height=height)
+        figure.set_layout_engine("none")  # the size of each panel is known
+        figure.text(_MARGIN / width, 1 - 0.6 / height, meaning, color=QUIET)
+        bottom = height - _HEAD
+        for row in rows:
+            bottom -= _panel_height(row[-1])
+            for column, step in enumerate(row):
+                side = _matrix_side(step)
+                left = _MARGIN + column * panel_width + _label_width(found)
+                low = bottom + _panel_height(row[-1]) - _PANEL_HEAD - side
+                axes = figure.add_axes((left / width, low / height, side / width, side / height))
+                _draw_step(axes, found, step)
+    return figure
 
 
-def _in_rows(found: Relations) -> list[list[int]]:
-    """The sizes of all matrices, as many beside each other as fit."""
-    rows: list[list[int]] = []
-    used = 0.0
-    for size in map(len, found.indices):
-        width = _panel_width(found, size) + _BETWEEN
-        if not rows or used + width > _MOST_WIDTH:
-            rows.append([])
-            used = 0.0
-        rows[-1].append(size)
-        used += width
-    return rows
+def _draw_step(axes: Axes, found: Relations, step: int) -> None:
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Rectangle
+
+    size, indices = step + len(BOUNDARIES), found.indices[step]
+    signs = [row[:size] for row in found.signs[:size]]
+    axes.pcolormesh(signs, cmap=ListedColormap(_COLOURS), vmin=-1, vmax=1, edgecolors="white", linewidth=1.5)
+    axes.set(xlim=(0, size), ylim=(size, 0), gid=f"step{step}")
+    axes.set_axis_off()
+    for row, token in enumerate(found.tokens[:size]):
+        colour, weight = (ACCENT, "bold") if step > 0 and row == size - 1 else (INK, "normal")
+        axes.text(
+            -0.3, row + 0.5, plain(token), ha="right", va="center_baseline", color=colour, weight=weight
+        )
+        axes.text(size + 0.3, row + 0.5, str(indices[row]), va="center_baseline", color=QUIET)
+    _draw_signs(axes, signs)
+    for corner, wide, high in (((0, size - 1), size, 1), ((size - 1, 0), 1, size)) if step else ():
+        axes.add_patch(
+            Rectangle(corner, wide, high, fill=False, edgecolor=ACCENT, linewidth=1.5, clip_on=False)
+        )
+    canvas = sorted(range(size), key=indices.__getitem__)
+    left = -_label_width(found) / _CELL
+    axes.text(left, -1.15, f"step {step}", weight="bold")
+    axes.text(left, -0.35, " ".join(plain(found.tokens[token]) for token in canvas), color=QUIET)
 
 
-def _panel(found: Relations, size: int) -> Iterator[str]:
-    step, labels = size - len(BOUNDARIES), _label_width(found, size)
-    indices = found.indices[step]
-    yield text(0, 14, f"step {step}", kind="head")
-    for row in range(size):
-        middle = _HEAD + row * _CELL + _CELL / 2 + 5
-        kind = "newest" if step and row == size - 1 else "label"
-        yield text(labels - 8, middle, found.tokens[row], kind=f"{kind} end")
-        for column in range(size):
-            yield from _cell(found.signs[row][column], x=labels + column * _CELL, y=_HEAD + row * _CELL)
-        yield text(labels + size * _CELL + 12, middle, str(indices[row]), kind="quiet")
-    if step:
-        yield from _frames(left=labels, size=size)
-    sentence = sorted(range(size), key=indices.__getitem__)
-    yield _sentence(
-        [found.tokens[token] for token in sentence], newest=indices[-1] if step else None, size=size
-    )
+def _draw_signs(axes: Axes, signs: Sequence[Sequence[int]]) -> None:
+    """A marker in each cell: text would take seconds for a long sentence."""
+    for sign, marker in _MARKERS.items():
+        cells = [(x, y) for y, row in enumerate(signs) for x, found in enumerate(row) if found == sign]
+        axes.plot(
+            [x + 0.5 for x, _ in cells],
+            [y + 0.5 for _, y in cells],
+            linestyle="none",
+            marker=marker,
+            markersize=7,
+            markeredgewidth=1.2,
+            markerfacecolor="none",
+            color=INK,
+            label=SIGNS[sign],
+        )
 
 
-def _cell(sign: int, *, x: float, y: float) -> Iterator[str]:
-    yield f'<rect class="cell {_KINDS[sign]}" x="{x}" y="{y}" width="{_CELL}" height="{_CELL}"/>'
-    yield text(x + _CELL / 2, y + _CELL / 2 + 5, SIGNS[sign], kind="middle")
+def _panel_width(found: Relations) -> float:
+    matrix = _label_width(found) + _matrix_side(len(found.indices) - 1) + 1.5 * _CELL
+    return max(matrix, _text_width(" ".join(found.tokens))) + _MARGIN
 
 
-def _frames(*, left: float, size: int) -> Iterator[str]:
-    """Around the last row and the last column."""
-    last, length = (size - 1) * _CELL, size * _CELL
-    yield f'<rect class="new" x="{left}" y="{_HEAD + last}" width="{length}" height="{_CELL}"/>'
-    yield f'<rect class="new" x="{left + last}" y="{_HEAD}" width="{_CELL}" height="{length}"/>'
+def _panel_height(step: int) -> float:
+    return _PANEL_HEAD + _matrix_side(step) + 2 * _MARGIN
 
 
-def _sentence(tokens: Sequence[str], *, newest: int | None, size: int) -> str:
-    """The partial sentence below its matrix, with the newest token marked."""
-    parts = [
-        f'<tspan class="newest">{escape(token)}</tspan>' if index == newest else escape(token)
-        for index, token in enumerate(tokens)
-    ]
-    return f'<text class="quiet" x="0" y="{_HEAD + size * _CELL + 24}">{" ".join(parts)}</text>'
+def _matrix_side(step: int) -> float:
+    return _CELL * (step + len(BOUNDARIES))
 
 
-def _panel_width(found: Relations, size: int) -> float:
-    matrix = _label_width(found, size) + size * _CELL + _PLACES
-    return max(matrix, _text_width(" ".join(found.tokens[:size])))
-
-
-def _label_width(found: Relations, size: int) -> float:
-    return max(map(_text_width, found.tokens[:size])) + 8
+def _label_width(found: Relations) -> float:
+    return max(map(_text_width, found.tokens)) + _MARGIN
 
 
 def _text_width(content: str) -> float:
-    """At most, whatever font the reader's machine has."""
+    """The width that text takes at most."""
     return _CHARACTER * cell_len(content)
