@@ -289,9 +289,10 @@ def test_the_chart_shows_the_heat_map_and_the_groups() -> None:
 def test_bars_are_as_long_as_steps_are_late() -> None:
     figure = order_chart(compared(), title="t")
     bars = next(axes for axes in figure.axes if axes.containers)
-    steps = [group.step for group in compared().found.groups["kind"].values()]
+    groups = compared().found.groups["kind"]
+    steps = [group.step for group in groups.values()]
     assert [bar.get_width() for bar in bars.patches] == pytest.approx(steps)
-    reading = [group.step for group in compared().left_to_right.groups["kind"].values()]
+    reading = [compared().left_to_right.groups["kind"][label].step for label in groups]
     assert bars.collections[0].get_offsets()[:, 0].tolist() == pytest.approx(reading)
 
 
@@ -300,4 +301,6 @@ def test_the_command_draws_what_it_found(capsys: Capture, tmp_path: Path) -> Non
     told = orders(capsys, "--svg", path)
     root = ElementTree.parse(path).getroot()
     assert root.find("{*}title").text == told["title"]
-    assert f"{told['found']['sentences']} sentences" in " ".join(text.text for text in root.iter("{*}text"))
+    assert f"{told['found']['sentences']} sentences" in " ".join(
+        text.text for text in root.findall(".//{*}text")
+    )
