@@ -101,7 +101,7 @@ def test_numbers_that_can_not_be_kept_are_refused(tmp_path: Path, number: float)
 
 
 def test_no_image_makes_no_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"grid\.npy: not written, for there is no image"):
+    with pytest.raises(UserError, match=r"grid\.npy: not written: there are no images"):
         save_grid(tmp_path / "grid.npy", [])
     assert list(tmp_path.iterdir()) == []
 

@@ -145,7 +145,7 @@ def test_photos_that_can_not_be_told_apart_or_found_are_refused(tmp_path: Path) 
     (tmp_path / "list.txt").write_text("a.jpg\n\n")
     (tmp_path / "lost.txt").write_text("a.jpg\nb.jpg\n")
     refused = {
-        "has the name of": [one, other],
+        "has the same name as": [one, other],
         "empty: holds no photos; allowed: .bmp": [tmp_path / "empty"],
         "b.jpg: no such photo": [tmp_path / "b.jpg"],
         "list.txt:2: empty line": [tmp_path / "list.txt"],

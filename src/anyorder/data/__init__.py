@@ -1,1 +1,1 @@
-"""Sequences of tokens, the orders to write them in, and batches of them."""
+"""From files to batches: readers, tokenised splits, their orders, and padded batches."""

@@ -1,7 +1,7 @@
-"""Batches: sentences of like length together, padded, each with the order that it is written in.
+"""Batches: pairs of similar length, padded, each with the order in which its target is written.
 
-The plan of an epoch (which pairs make up which update) follows from the seed and the epoch's number alone.
-So every process knows it without a word to the others, and a run that was stopped finds its place again.
+The plan of an epoch (which pairs belong to which update) depends only on the seed and the epoch's number. So
+all processes compute the same plan without communication, and an interrupted run can continue.
 """
 
 from __future__ import annotations
@@ -25,52 +25,52 @@ Ids = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Example:
-    """One pair, as the model learns from it."""
+    """One training pair."""
 
-    source: NDArray[np.generic]  # (S,), token ids, or (S, features)
-    target: Ids  # (T,), in sentence order
+    source: NDArray[np.generic]  # (S,) token ids, or (S, features) feature vectors
+    target: Ids  # (T,), from left to right
     order: Ids  # (T,), the position that each step fills, counted from 1
-    weight: float = 1.0  # of its loss
+    weight: float = 1.0  # factor of its loss
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Pairs as tensors. A target may be there in several orders, side by side, and its source only once."""
+    """Padded pairs. A target may have several orders, in consecutive rows, but its source is there once."""
 
     source: Tensor  # (B, S) or (B, S, features)
-    source_mask: Tensor  # (B, S), bool: real, not padding
-    words: Tensor  # (B, N), in the order written, `<s>` and `</s>` first
-    order: Tensor  # (B, T), positions counted from 1
-    lengths: Tensor  # (B,), tokens of each target
-    weights: Tensor  # (B,)
-    given: Tensor  # (B,), how many of the first steps are given, not learned
-    required: Tensor  # (B, H), words that the encoder is told must appear, PAD where there are fewer
+    source_mask: Tensor  # (B, S), bool: True for real tokens, False for padding
+    words: Tensor  # (B, N), tokens by step, `<s>` and `</s>` first
+    order: Tensor  # (B, T), position that each step fills, counted from 1
+    lengths: Tensor  # (B,), number of tokens of each target
+    weights: Tensor  # (B,), factor of each row's loss
+    given: Tensor  # (B,), number of first steps that are given and have no loss
+    required: Tensor  # (B, H), words that must appear, which the encoder reads; padded
 
     @cached_property
     def supervision(self) -> Supervision:
-        """The gaps that these orders lead through."""
+        """The insertions that write these targets in these orders."""
         return supervise(self.order, self.lengths)
 
     @property
     def steps(self) -> float:
-        """How many are learned, `<eod>` included; the orders of a target count as one, by their weights."""
+        """Weighted number of steps with a loss, `<eod>` included; all orders of a target count as one."""
         return float((self.weights * (self.lengths + 1 - self.given)).sum())
 
     @cached_property
     def targets(self) -> Tensor:
-        """The same tokens in sentence order, (B, T)."""
+        """The targets from left to right, (B, T)."""
         read = self.words.gather(1, self.supervision.positions.argsort(dim=1))  # `<s>`, the sentence, `</s>`
         return read[:, 1:-1].where(self.supervision.mask, PAD)
 
     def pairs(self, chosen: Tensor) -> Batch:
-        """Some of the pairs, each in its one order. chosen: their rows."""
+        """Select pairs, each of which has a single order. chosen: their rows."""
         return Batch(**{one.name: getattr(self, one.name)[chosen] for one in fields(self)})
 
     def reordered(self, positions: Tensor, weights: Tensor) -> Batch:
-        """Each target in some orders of its own, side by side; the source is there only once.
+        """Replace each target's order by several orders, in consecutive rows; sources are not repeated.
 
-        positions: (B, orders, T), counted from 1; weights: (B, orders), of each target's own weight. In
-        another order other steps come first, so nothing is given any more.
+        positions: (B, orders, T), counted from 1; weights: (B, orders), share of the target's weight. No
+        steps are given in the result, because other steps come first in another order.
         """
         orders = positions.shape[1]
         mask = self.supervision.mask[:, None].expand_as(positions)
@@ -87,12 +87,12 @@ class Batch:
         )
 
     def to(self, device: torch.device) -> Batch:
-        """The same on another device."""
+        """Copy all tensors to a device."""
         return Batch(**{one.name: getattr(self, one.name).to(device) for one in fields(self)})
 
 
 def collate(examples: Sequence[Example]) -> Batch:
-    """Pad and stack; each source gets an end, so that none is empty."""
+    """Pad and stack pairs. Text sources get an end token, so that none is empty."""
     source, source_mask = collate_sources([example.source for example in examples])
     lengths = torch.tensor([len(example.target) for example in examples])
     longest = int(lengths.max())
@@ -115,7 +115,10 @@ def collate(examples: Sequence[Example]) -> Batch:
 
 
 def collate_sources(sources: Sequence[NDArray[np.generic]]) -> tuple[Tensor, Tensor]:
-    """Token ids, (S,) each, or feature vectors, (S, features) each; returns them stacked, and their mask."""
+    """Pad and stack sources: token ids, (S,) each, or feature vectors, (S, features) each.
+
+    Returns the stacked sources and their mask, (B, S), which is True for real tokens.
+    """
     if sources[0].ndim == 1:
         sources = [np.append(source, EOS) for source in sources]
     longest = max(len(source) for source in sources)
@@ -131,10 +134,10 @@ def collate_sources(sources: Sequence[NDArray[np.generic]]) -> tuple[Tensor, Ten
 def plan_epoch(
     sizes: NDArray[np.int64], *, batch_tokens: int, seed: int, epoch: int
 ) -> list[NDArray[np.int64]]:
-    """Which pairs make up each update of an epoch.
+    """Distribute the pairs over the updates of an epoch.
 
-    sizes: (pairs,), source + target tokens. Pairs of like size lie together, and a batch holds as many as
-    fit into the budget when all are padded to its longest.
+    sizes: (pairs,), source + target tokens. A batch holds pairs of similar size, as many as fit into
+    batch_tokens when all are padded to the longest.
     """
     generator = np.random.default_rng([seed, epoch])
     shuffled = generator.permutation(len(sizes))
@@ -148,14 +151,14 @@ def _fill(
 ) -> Iterator[NDArray[np.int64]]:
     start = 0
     for end in range(1, len(by_size) + 1):
-        # Sizes rise, so the newest pair is the longest.
+        # Pairs are sorted by size, so the last one is the longest.
         if end == len(by_size) or int(sizes[by_size[end]]) * (end + 1 - start) > batch_tokens:
             yield by_size[start:end]
             start = end
 
 
 def shares(batch: NDArray[np.int64], parts: int) -> list[NDArray[np.int64]]:
-    """Cut an update's batch into parts of like work, for processes or for gradient accumulation.
+    """Split an update's batch into parts of similar size, for processes or for gradient accumulation.
 
     A part may be empty.
     """
@@ -163,5 +166,5 @@ def shares(batch: NDArray[np.int64], parts: int) -> list[NDArray[np.int64]]:
 
 
 def mixed_seed(*numbers: int) -> int:
-    """One seed from several."""
+    """Combine several numbers into one random seed."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint32)[0])

@@ -1,7 +1,7 @@
-"""Where data made from a recipe's files is kept.
+"""The cache of vocabularies and tokenised splits.
 
-An entry is a folder named by everything that its content depends on, contents of the files included: a change
-of data, text rules or vocabulary makes a new entry, never a stale one.
+An entry is a folder whose name is a digest of everything that its content depends on, including the contents
+of the files. A change of data, text rules or vocabulary makes a new entry, so none can be stale.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from anyorder.config.data import Text
 from anyorder.config.recipe import Recipe
 from anyorder.data.readers import Files, content_digest
 
-FORMAT = 3  # of all entries; a change of it leaves older ones alone
-KEY = "data.cache"  # what a recipe calls the place
+FORMAT = 3  # version of all entries; older ones are ignored
+KEY = "data.cache"  # the recipe key of the cache's folder, for messages
 
-# Packages whose next version may split words otherwise.
+# Packages that may split words differently in another version.
 _SPLITTING_PACKAGES = {"moses": ["sacremoses"], "mecab": ["mecab-python3", "ipadic"], "spaces": []}
 
 
@@ -31,9 +31,9 @@ def entry(
     files: Files,
     settings: dict[str, object] | None = None,
 ) -> Path:
-    """The folder for what is made of these files by the recipe's text rules and some more settings.
+    """Folder of what is made from these files with the recipe's text rules and further settings.
 
-    It exists only if it was made before, and is complete then.
+    If the folder exists, it is complete.
     """
     contents = {name: [file.packing, content_digest(file)] for name, file in files.items()}
     parts = [FORMAT, contents, _text_settings(recipe.text), settings or {}]
@@ -48,7 +48,7 @@ def _root(recipe: Recipe) -> Path:
 
 
 def _text_settings(text: Text) -> dict[str, object]:
-    """How text becomes words and tokens, the versions of the packages that split it included."""
+    """How text becomes words and tokens, including the versions of the packages that split it."""
     packages = {name for side in (text.source, text.target) for name in _SPLITTING_PACKAGES[side.split]}
     return {"text": text.model_dump(), **{name: _version(name) for name in packages}}
 
@@ -57,4 +57,4 @@ def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return ""  # its absence is answered when the first line is split
+        return ""  # reported when the first line is split

@@ -1,4 +1,4 @@
-"""A split as memory-mapped arrays of tokens, made once and then kept in the cache."""
+"""Tokenised splits: memory-mapped arrays of token ids, made once and then cached."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CHUNK = 4096  # lines tokenised at once
 
 @dataclass(frozen=True)
 class Ragged:
-    """Many sequences in one array: sequence i is values[offsets[i] : offsets[i + 1]]."""
+    """Sequences of different lengths in one array: sequence i is values[offsets[i] : offsets[i + 1]]."""
 
     values: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64]
@@ -49,33 +49,33 @@ class Ragged:
         return np.diff(self.offsets)
 
     def first(self, number: int) -> Ragged:
-        """Only so many of the sequences."""
+        """Keep only the first `number` sequences."""
         return replace(self, offsets=self.offsets[: number + 1])
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """One tokenised split, without boundary tokens."""
+    """A tokenised split, without boundary tokens."""
 
-    key: str  # of its content; what is derived from the corpus can be kept under it
+    key: str  # digest of its content, for caches of what is derived from it
     folder: Path
     source: Ragged | Features
     target: Ragged
-    pieces: Ragged  # tokens of each word of each target
-    lines: npt.NDArray[np.int64]  # of each pair in its file, from 1
-    skipped: dict[str, int]  # reason → pairs left out for it
-    common_words: frozenset[str]  # the frequent half of the targets' running words
-    own_words: list[list[str]]  # of each source, what the vocabulary lacks but may be copied; none: empty
+    pieces: Ragged  # for each target, the number of tokens of each word
+    lines: npt.NDArray[np.int64]  # line number of each pair in its file, counted from 1
+    skipped: dict[str, int]  # reason → number of pairs that were left out
+    common_words: frozenset[str]  # the most frequent words, which make up half of the targets' text
+    own_words: list[list[str]]  # of each source, its words outside the vocabulary, which may be copied
 
     def own(self, index: int) -> Sequence[str]:
-        """What the ids beyond the vocabulary mean beside this source."""
+        """The words that the ids beyond the vocabulary stand for in this pair."""
         return self.own_words[index] if self.own_words else ()
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def first(self, pairs: int) -> Corpus:
-        """Only so many of its pairs."""
+        """Keep only the first `pairs` pairs."""
         return replace(
             self,
             source=self.source.first(pairs),
@@ -87,7 +87,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Statistics:
-    """A split in numbers; lengths are in tokens, or in vectors for image features."""
+    """Size of a split; lengths are in tokens, or in vectors for image features."""
 
     pairs: int
     skipped: int
@@ -96,12 +96,12 @@ class Statistics:
     mean_source: float
     mean_target: float
     longest_target: int
-    unknown_source: float  # share of <unk> among the tokens
+    unknown_source: float  # share of `<unk>` among the tokens
     unknown_target: float
 
 
 def train_tokenizer(recipe: Recipe, *, progress: Progress | None = None) -> Tokenizer:
-    """Learn the vocabulary of the recipe's training text, or fetch it from the cache."""
+    """Learn the vocabulary of the recipe's training text, or load it from the cache."""
     files = readers.split_files(recipe, "train")
     texts = readers.texts_of(files)
     settings: dict[str, object] = {"train_lines": recipe.data.train_lines}
@@ -117,10 +117,10 @@ def train_tokenizer(recipe: Recipe, *, progress: Progress | None = None) -> Toke
 def load_split(
     recipe: Recipe, split: Splits, tokenizer: Tokenizer, *, progress: Progress | None = None
 ) -> Corpus:
-    """Tokenise a split, or open what the cache has of it.
+    """Tokenise a split, or open it in the cache.
 
-    Empty, over-long and unreadable lines of train and dev are refused or skipped as data.bad_lines says.
-    The test split is kept whole, because scores are over all of its lines.
+    Empty, over-long and unreadable lines of train and dev are refused or skipped, as data.bad_lines says. All
+    lines of the test split are kept, because scores are over all of them.
     """
     files = readers.split_files(recipe, split)
     settings: dict[str, object] = {
@@ -141,7 +141,7 @@ def load_split(
 
 
 def statistics(corpus: Corpus, tokenizer: Tokenizer) -> Statistics:
-    """Count what the paper's table of datasets counts, and what was lost on the way."""
+    """Measure a split: the numbers of the paper's Table 2, and how much was skipped or unknown."""
     source, target = corpus.source, corpus.target
     return Statistics(
         pairs=len(corpus),
@@ -186,13 +186,13 @@ def _learn(recipe: Recipe, files: Files, *, progress: Progress | None) -> Tokeni
 
 
 def lines_to_read(recipe: Recipe, split: Splits, files: Files) -> int:
-    """All lines of a split, but for a recipe that reads only the beginning of train."""
+    """Number of lines to read of a split: all, unless data.train_lines limits the training split."""
     lines = readers.count_pairs(files)
     return min(lines, recipe.data.train_lines or lines) if split == "train" else lines
 
 
 class _Growing:
-    """A ragged array while its sequences come in; a compact list of lists."""
+    """A ragged array to which sequences are appended."""
 
     def __init__(self) -> None:
         self._values = array("i")
@@ -208,13 +208,13 @@ class _Growing:
 
 
 class _Tokenised:
-    """A split while its pairs come in: what is kept, and what isn't."""
+    """A split to which pairs are added as they are tokenised."""
 
     def __init__(self) -> None:
         self.source, self.target, self.pieces = _Growing(), _Growing(), _Growing()
         self.own_words: list[tuple[str, ...]] = []
         self.lines = array("q")
-        self.rows = array("q")  # of images in the features
+        self.rows = array("q")  # row of each pair's image in the features
         self.target_words: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.first_fault: Fault | None = None
@@ -272,7 +272,7 @@ def _tokenise(
 def _tokenise_chunk(
     chunk: list[Pair | Fault], files: Files, encoder: PairEncoder, *, limit: int | None, into: _Tokenised
 ) -> None:
-    """Keep a chunk's pairs or skip them; without a limit, empty and long lines are kept as well."""
+    """Keep or skip each pair of a chunk. Without a limit, empty and long lines are kept too."""
     pairs = [entry for entry in chunk if isinstance(entry, Pair)]
     texts = iter(encoder.sources([pair.source for pair in pairs if pair.source is not None]))
     sources = [None if pair.source is None else next(texts) for pair in pairs]
@@ -293,7 +293,7 @@ def _tokenise_chunk(
 def _length_fault(
     line: int, source: SourceTokens | None, target: Tokens, files: Files, *, limit: int
 ) -> Fault | None:
-    """What is wrong with a pair's lengths, if anything."""
+    """Check that no side of a pair is empty or too long."""
     sides: list[tuple[SideName, SourceTokens | Tokens | None]] = [("source", source), ("target", target)]
     for side, tokens in sides:
         if tokens is not None and not tokens.ids:
@@ -353,4 +353,4 @@ def _load_json(folder: Path, name: str) -> Any:  # noqa: ANN401 (whatever was sa
 
 
 def _broken(folder: Path) -> UserError:
-    return UserError(f"{folder}: broken; remove it, and it is made anew (data.cache)")
+    return UserError(f"{folder}: broken; remove it, and it will be made again (data.cache)")

@@ -1,6 +1,6 @@
-"""From a recipe's files to what training reads: vocabulary, token arrays, orders.
+"""Datasets: from a recipe's files to the vocabulary, tokens and orders that training reads.
 
-Everything is cached by content, so that preparing twice costs no more than looking.
+Everything is cached by content, so preparing the same data again costs almost nothing.
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ from anyorder.text.bpe_dropout import BpeDropout, CutPair
 from anyorder.text.pairs import WordDropout
 from anyorder.text.tokenizer import Tokenizer
 
-Progress = Callable[[str, int, int], None]  # what, lines done, lines in all
+Progress = Callable[[str, int, int], None]  # task, lines done, total lines
 CHUNK = 2048  # lines tokenised at once
-HIDING, DROPOUT = 1, 3  # keep their chances apart from those of orders and of starts
+# Make random numbers independent of those for orders and partial targets.
+HIDING, DROPOUT = 1, 3
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A split of pairs, each with the order that it is written in."""
+    """A tokenised split, with the order of each target."""
 
     corpus: Corpus
-    positions: NDArray[np.int32] | None  # of all targets, one after the other; None: drawn at each look
+    positions: NDArray[np.int32] | None  # orders of all targets, concatenated; None: drawn in each epoch
     orderer: Orderer
-    hiding: WordDropout | None = None  # how copying is practised
-    dropout: BpeDropout | None = None  # how words are spelled anew
+    hiding: WordDropout | None = None  # hides words, so that the model learns to copy them
+    dropout: BpeDropout | None = None  # cuts words into other pieces in each epoch
 
     @property
     def key(self) -> str:
-        """Of all that is learned from it: the pairs and their orders."""
+        """Digest of the pairs and their orders."""
         return f"{self.corpus.key}-{self.orderer.fingerprint}"
 
     def __len__(self) -> int:
         return len(self.corpus)
 
     def example(self, index: int, *, seed: int, epoch: int) -> Example:
-        """A pair as it is seen in an epoch: what is drawn by chance differs from epoch to epoch."""
+        """A pair as the model sees it in an epoch; what is random differs from epoch to epoch."""
         source, target = self.corpus.source[index], self.corpus.target[index]
         cut = self._cut(index, seed=seed, epoch=epoch)
         if cut is not None:
@@ -65,7 +66,7 @@ class Dataset:
         return Example(source=source, target=target, order=order.astype(np.int32))
 
     def pieces(self, index: int, *, seed: int, epoch: int) -> list[int]:
-        """Tokens of each word of a target, as it is seen in an epoch."""
+        """Number of tokens of each word of a target in an epoch."""
         cut = self._cut(index, seed=seed, epoch=epoch)
         return self.corpus.pieces[index].tolist() if cut is None else cut.pieces
 
@@ -80,7 +81,7 @@ class Dataset:
         )
 
     def _order_of_cut(self, index: int, positions: list[int], pieces: list[int]) -> NDArray[np.int64]:
-        """positions: of the target as it was; pieces: of each word, as it is now."""
+        """Adapt an order of the old tokens to the new pieces. pieces: new tokens of each word."""
         if self.orderer.level == "tokens":
             (positions,) = self.orderer.positions([Line(number=0, words=(), pieces=pieces)])
         else:
@@ -88,17 +89,17 @@ class Dataset:
         return np.array(positions)
 
     def sizes(self) -> NDArray[np.int64]:
-        """Source and target tokens of each pair."""
+        """Number of source and target tokens of each pair."""
         return self.corpus.source.lengths() + self.corpus.target.lengths()
 
     def first(self, pairs: int) -> Dataset:
-        """Only so many of its pairs."""
+        """Keep only the first `pairs` pairs."""
         return replace(self, corpus=self.corpus.first(pairs))
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A recipe's data, ready to learn from."""
+    """A recipe's data, ready for training."""
 
     tokenizer: Tokenizer
     shape: Shape
@@ -107,20 +108,20 @@ class Prepared:
     dev: Dataset
 
     def statistics(self) -> dict[Splits, Statistics]:
-        """How large the data is."""
+        """Measure the training and dev splits."""
         corpora: dict[Splits, Corpus] = {"train": self.train.corpus, "dev": self.dev.corpus}
         return {split: statistics(corpus, self.tokenizer) for split, corpus in corpora.items()}
 
 
 def prepare(recipe: Recipe, *, progress: Progress | None = None) -> Prepared:
-    """Do what was not done yet, and open the rest."""
+    """Tokenise and order a recipe's training and dev data, or open what is cached."""
 
-    def told(what: str) -> Callable[[int, int], None] | None:
-        return None if progress is None else lambda done, total: progress(what, done, total)
+    def named(task: str) -> Callable[[int, int], None] | None:
+        return None if progress is None else lambda done, total: progress(task, done, total)
 
-    tokenizer = train_tokenizer(recipe, progress=told("learning the vocabulary"))
-    train = load_split(recipe, "train", tokenizer, progress=told("tokenising train"))
-    dev = load_split(recipe, "dev", tokenizer, progress=told("tokenising dev"))
+    tokenizer = train_tokenizer(recipe, progress=named("learning the vocabulary"))
+    train = load_split(recipe, "train", tokenizer, progress=named("tokenising train"))
+    dev = load_split(recipe, "dev", tokenizer, progress=named("tokenising dev"))
     check_width(recipe, "dev", dev, width=_width(train))
     return Prepared(
         tokenizer=tokenizer,
@@ -141,12 +142,12 @@ def prepare(recipe: Recipe, *, progress: Progress | None = None) -> Prepared:
 
 
 def _width(corpus: Corpus) -> int:
-    """Of the feature vectors; 0 for text."""
+    """Width of the feature vectors; 0 for text sources."""
     return corpus.source.grid.width if isinstance(corpus.source, Features) else 0
 
 
 def check_width(recipe: Recipe, split: Splits, corpus: Corpus, *, width: int) -> None:
-    """Refuse feature vectors that a model of that width can't read."""
+    """Refuse feature vectors of another width than the model's."""
     if _width(corpus) != width:
         given = getattr(recipe.data, split).features
         raise UserError(
@@ -194,13 +195,13 @@ def _ordered(
 
 
 def _unsplit_lines(corpus: Corpus) -> Iterator[Line]:
-    """All that orders over tokens go by, without a look at the text."""
+    """Lines for orders over tokens, which need only lengths and not the text."""
     for index, number in enumerate(corpus.lines):
         yield Line(number=int(number), words=(), pieces=corpus.pieces[index].tolist())
 
 
 def split_lines(recipe: Recipe, split: Splits, corpus: Corpus, tokenizer: Tokenizer) -> Iterator[Line]:
-    """With the words of each kept target, from its text: the token arrays hold only ids."""
+    """Lines for orders over words, which are split from the text again: a corpus holds only ids."""
     for chunk in in_chunks(stream_pairs(recipe, split, lines=corpus.lines), size=CHUNK):
         encoded = tokenizer.encode_all([pair.target for pair in chunk], "target")
         for pair, tokens in zip(chunk, encoded, strict=True):

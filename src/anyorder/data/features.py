@@ -1,8 +1,8 @@
-"""Feature vectors of many images in one file.
+"""Feature files: feature vectors of many images in one file.
 
-photos.npy            (images, vectors, width), mapped into memory
-photos.npy.json       beside it, where `anyorder features` made them: the images' names, and what read them
-photos.npz            names, grid, and where whole numbers stand for others, scale and zero_point
+photos.npy            (images, vectors, width), memory-mapped
+photos.npy.json       written by `anyorder features` next to it: the images' names and the extractor
+photos.npz            names, grid and, if the numbers are quantised, scale and zero_point
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from anyorder.config.section import Section, checked
 from anyorder.errors import UserError
 from anyorder.system.files import published_file
 
-FORMAT = 1  # of what stands beside an .npy
+FORMAT = 1  # version of the .json file
 SUFFIXES = (".npy", ".npz")
 ARRAYS = "names, grid and, for quantised numbers, scale and zero_point"
 _STORED = np.dtype("<f2")
-_NUMBERS_CHECKED_AT_ONCE = 2**22  # of features, which may be larger than the memory
+_NUMBERS_CHECKED_AT_ONCE = 2**22  # the features may be larger than the memory
 
 
 class BadGrid(Exception):
-    """What is wrong with a file of features; its reader knows how the file is called."""
+    """A file of features is wrong; the caller adds the file's name to the message."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class NamedVectors:
 
 @dataclass(frozen=True)
 class Grid:
-    """Feature vectors of many images, a row an image."""
+    """Feature vectors of many images, one row per image."""
 
-    numbers: npt.NDArray[Any]  # (images, vectors, width), mapped where the file allows it
-    names: tuple[str, ...] | None = None  # of the images
-    extractor: str | None = None  # what read the photos, if that is known
+    numbers: npt.NDArray[Any]  # (images, vectors, width), memory-mapped if possible
+    names: tuple[str, ...] | None = None  # names of the images
+    extractor: str | None = None  # network that made the features, if known
     scale: float = 1.0  # a value is (number − zero_point) · scale
     zero_point: float = 0.0
 
@@ -67,17 +67,17 @@ class Grid:
 
     @property
     def vectors(self) -> int:
-        """Of each image."""
+        """Number of vectors per image."""
         return int(self.numbers.shape[1])
 
     @property
     def width(self) -> int:
-        """Of each vector."""
+        """Width of a vector."""
         return int(self.numbers.shape[2])
 
     @cached_property
     def row_of(self) -> dict[str, int]:
-        """Where an image is found by its name."""
+        """Row of each image by its name."""
         if self.names is None:
             raise BadGrid(
                 f"its images have no names; allowed: what `anyorder features` wrote, or an .npz of {ARRAYS}"
@@ -89,7 +89,7 @@ class Grid:
         return rows
 
     def check_values(self) -> None:
-        """Refuse vectors that hold anything but finite numbers, which takes reading all of them."""
+        """Refuse numbers that are not finite. This reads the whole file."""
         rows = max(1, _NUMBERS_CHECKED_AT_ONCE // (self.vectors * self.width))
         for start in range(0, len(self), rows):
             finite = np.isfinite(self.numbers[start : start + rows]).all(axis=2)  # (rows, vectors)
@@ -101,7 +101,7 @@ class Grid:
 
 
 class _About(Section):
-    """What stands beside an .npy."""
+    """Content of the .json file next to an .npy."""
 
     format: int = FORMAT
     extractor: str | None
@@ -109,12 +109,12 @@ class _About(Section):
 
 
 def about_file(path: Path) -> Path:
-    """Where the names of an .npy's images are, if they have any."""
+    """Path of the .json file that belongs to an .npy; it may not exist."""
     return path.with_name(f"{path.name}.json")
 
 
 def open_grid(path: Path) -> Grid:
-    """Map a file, or load its numbers as they are where it is packed. Values aren't looked at."""
+    """Open a feature file: an .npy is memory-mapped, an .npz is loaded. Values are not checked."""
     try:
         content = np.load(path, mmap_mode="r")
         if isinstance(content, np.ndarray):
@@ -126,18 +126,18 @@ def open_grid(path: Path) -> Grid:
 
 
 def save_grid(path: Path, images: Iterable[NamedVectors], *, extractor: str | None = None) -> Grid:
-    """Write an .npy and what stands beside it, whole or not at all, as images come in; float16."""
+    """Write an .npy, in float16, and its .json; both are written completely or not at all."""
     names: list[str] = []
     with published_file(about_file(path)) as about, published_file(path) as file:
         for image in images:
             if not names:
                 shape = image.vectors.shape
                 file.write(_header((0, *shape)))
-            assert image.vectors.shape == shape, "images have as many vectors, of one width"
+            assert image.vectors.shape == shape, "all images need the same shape"
             file.write(_stored(image, path=path))
             names.append(image.name)
         if not names:
-            raise UserError(f"{path}: not written, for there is no image to write")
+            raise UserError(f"{path}: not written: there are no images")
         file.seek(0)
         file.write(_header((len(names), *shape)))
         facts = _About(extractor=extractor, names=tuple(names))
@@ -163,7 +163,7 @@ def _number(name: str, array: npt.NDArray[Any]) -> float:
 
 
 def _header(shape: tuple[int, ...]) -> bytes:
-    """Of an .npy file. NumPy leaves room in it for more images, so its length is the same for any number."""
+    """Header of an .npy file. NumPy pads it, so its length doesn't depend on the number of images."""
     header = io.BytesIO()
     values = {"descr": _STORED.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(header, values)
@@ -171,7 +171,7 @@ def _header(shape: tuple[int, ...]) -> bytes:
 
 
 def _as_grid(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Checked, with the vectors of rows and columns in one line."""
+    """Check the shape, and flatten rows and columns of vectors into one dimension."""
     if numbers.dtype.kind not in "fiu":
         raise BadGrid(f"holds values of type {numbers.dtype.name}; allowed: real numbers")
     if numbers.ndim not in (3, 4) or 0 in numbers.shape[1:]:
@@ -196,9 +196,9 @@ def _with_names(numbers: npt.NDArray[Any], path: Path) -> Grid:
     return Grid(numbers=numbers, names=about.names, extractor=about.extractor)
 
 
-@lru_cache(maxsize=1)  # all splits of a recipe may lie in one file
+@lru_cache(maxsize=1)  # all splits of a recipe may be in one file
 def _unpacked(path: Path, modified: int) -> Grid:
-    """All of an .npz. modified: when it was, for a file may change."""
+    """Load an .npz. modified: its time stamp, so that the cache notices changes."""
     with np.load(path) as arrays:
         for name in ("names", "grid"):
             if name not in arrays:

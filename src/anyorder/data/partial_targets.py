@@ -1,8 +1,8 @@
-"""What is known of targets beforehand while learning: words on the canvas, and words that must appear.
+"""Partial targets for training: words that are already on the canvas, and words that are required.
 
-A model that has seen only its own order has never met a canvas that a person gives. So a share of the
-examples gives some of the target's words first, and what is learned is how to go on. Of others the encoder is
-told that they must appear somewhere: these are written in the model's own order, when their turn comes.
+A model that was trained in one order has never seen the canvases that users want completed. So some training
+pairs start from a canvas with some of the target's words, and the model learns to continue. In others the
+encoder reads some words as required: the model writes these in its own order, when their turn comes.
 """
 
 from __future__ import annotations
@@ -25,32 +25,33 @@ from anyorder.text.tokenizer import PAD
 
 @dataclass(frozen=True)
 class PartialTarget:
-    """What is known of one target beforehand, by positions, which count from 1."""
+    """The part of one target that is given; positions are counted from 1."""
 
-    positions: tuple[int, ...] = ()  # of the tokens on the canvas, from left to right
-    required: tuple[int, ...] = ()  # of those that the encoder is told of, phrases in a random order
+    positions: tuple[int, ...] = ()  # positions of the tokens on the canvas, from left to right
+    required: tuple[int, ...] = ()  # positions of the required tokens, phrases in a random order
 
 
 NOTHING = PartialTarget()
-MIXED = 0.25  # of the examples with required words, those that have some of them on the canvas instead
+MIXED = 0.25  # share of the examples with required words that also have words on the canvas
 
 
 def draw_partial_target(
     pieces: Sequence[int], settings: config.Canvas, *, generator: np.random.Generator
 ) -> PartialTarget:
-    """Some whole words of a target, or nothing. pieces: tokens of each word.
+    """Draw some whole words of a target, or none. pieces: number of tokens of each word.
 
-    From single words to all of them, scattered or in runs: both the share that is given and how much
-    neighbours go together are drawn for each target. A person requires few words, and mostly single ones.
+    The share of given words and how strongly neighbours stay together are drawn for each target, so canvases
+    range from a single word to all of them, scattered or in runs. Users require few words, mostly single
+    ones, so required words are drawn like that.
     """
     if generator.random() >= settings.share:
         return NOTHING
     given_share, togetherness = generator.random(2)
-    told, mixed = generator.random(2) < (settings.required, MIXED)
-    if told:
+    has_required, mixed = generator.random(2) < (settings.required, MIXED)
+    if has_required:
         given_share, togetherness = given_share**2, togetherness**2
     runs = _draw_runs(len(pieces), given_share, togetherness, generator)
-    on_canvas = [not told or (mixed and generator.random() < 0.5) for _ in runs]
+    on_canvas = [not has_required or (mixed and generator.random() < 0.5) for _ in runs]
     placed = [run for run, here in zip(runs, on_canvas, strict=True) if here]
     required = [run for run, here in zip(runs, on_canvas, strict=True) if not here]
     shuffled = [required[index] for index in generator.permutation(len(required))]
@@ -60,7 +61,7 @@ def draw_partial_target(
 def _draw_runs(
     words: int, given_share: float, togetherness: float, generator: np.random.Generator
 ) -> list[list[int]]:
-    """Words that are given, counted from 1, in runs that belong together."""
+    """Draw the given words, counted from 1, in runs of neighbours."""
     follows = generator.random(words) < togetherness
     drawn = generator.random(words) < given_share
     runs: list[list[int]] = []
@@ -81,9 +82,9 @@ def _positions(runs: Sequence[Sequence[int]], pieces: Sequence[int]) -> tuple[in
 
 
 def with_partial_targets(batch: Batch, partial_targets: Sequence[PartialTarget]) -> Batch:
-    """The same targets with what is given first, and then the rest in the order that the batch has.
+    """Reorder a batch: the given tokens first, then the rest in the batch's order.
 
-    starts: one a pair; a pair may have several rows, one an order, side by side.
+    partial_targets: one for each pair; a pair may have several orders, in consecutive rows.
     """
     rows, longest = batch.order.shape
     ranks = np.full(
@@ -99,7 +100,7 @@ def with_partial_targets(batch: Batch, partial_targets: Sequence[PartialTarget])
             .repeat_interleave(rows // len(partial_targets), dim=0)
         )
 
-    # A stable sort leaves what is not given, all of one rank, as it is.
+    # Tokens that are not given have the same rank; a stable sort keeps their order.
     rank = by_row(ranks).gather(1, batch.order)
     rank = rank.where(batch.supervision.mask, longest + 1)
     order = batch.order.gather(1, rank.argsort(dim=1, stable=True))
@@ -109,7 +110,7 @@ def with_partial_targets(batch: Batch, partial_targets: Sequence[PartialTarget])
 
 
 def _required(batch: Batch, partial_targets: Sequence[PartialTarget]) -> Tensor:
-    """The words that the encoder is told of, (pairs, H)."""
+    """The required words, (pairs, H)."""
     most = max(len(partial_target.required) for partial_target in partial_targets)
     positions = torch.zeros(len(partial_targets), most, dtype=torch.long)  # 0: none
     for row, partial_target in enumerate(partial_targets):

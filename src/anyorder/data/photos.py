@@ -1,4 +1,4 @@
-"""Photos: finding them, and reading them as people see them."""
+"""Photos: find the files and read their pixels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anyorder.errors import UserError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SIDE = 224  # pixels; what networks of ImageNet's photos look at
+SIDE = 224  # pixels; the input size of ImageNet networks
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 LIST_SUFFIX = ".txt"
 INSTALL = "pip install 'anyorder[images]'"
@@ -24,14 +24,14 @@ Pixels = npt.NDArray[np.uint8]  # (SIDE, SIDE, 3), red, green and blue
 
 
 def is_photo(path: Path) -> bool:
-    """By its name."""
+    """Whether a file's suffix is that of a photo."""
     return path.suffix.lower() in SUFFIXES
 
 
 def find_photos(inputs: Iterable[Path]) -> list[Path]:
-    """Photos that are given themselves, by their folder or by a list of them, in that order.
+    """List the photos that are given as files, folders or text files with one path per line.
 
-    Captions know a photo by its file's name, so no two may have the same one.
+    Captions refer to a photo by its file name, so every name must be unique.
     """
     photos: dict[str, Path] = {}
     for path in (photo for given in inputs for photo in _expanded(given)):
@@ -39,15 +39,17 @@ def find_photos(inputs: Iterable[Path]) -> list[Path]:
             raise UserError(f"{path}: no such photo")
         if path.name in photos:
             other = photos[path.name]
-            raise UserError(f"{path}: has the name of {other}, but captions know photos by their names alone")
+            raise UserError(
+                f"{path}: has the same name as {other}, but captions refer to photos by their names"
+            )
         photos[path.name] = path
     return list(photos.values())
 
 
 def read_photo(path: Path) -> Pixels:
-    """A photo, the way up that its camera says, squeezed into a square.
+    """Read a photo, turn it upright and resize it to a square.
 
-    Nothing is cut off, for a caption may be about what stands at the edge.
+    Nothing is cropped, because a caption may describe what is at the edge.
     """
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError
@@ -60,7 +62,7 @@ def read_photo(path: Path) -> Pixels:
         raise UserError(f"{path}: no such photo") from None
     except UnidentifiedImageError:
         raise UserError(f"{path}: can't be read as a photo: its format isn't known") from None
-    # What Pillow raises depends on the format and on what is broken in it: it may be anything.
+    # Pillow raises many types of errors, depending on the format and on what is broken.
     except Exception as error:
         raise UserError(f"{path}: can't be read as a photo: {error}") from None
     return np.asarray(upright.resize((SIDE, SIDE), Image.Resampling.BICUBIC))
@@ -78,21 +80,21 @@ def _expanded(given: Path) -> Sequence[Path]:
 
 
 def _listed(listing: Path) -> Iterator[Path]:
-    """Names a line, from the folder of the list."""
+    """Read a list of photos, whose paths are relative to the list's folder."""
     for number, name in read_lines(listing):
         path = listing.parent / name.strip()
         if not name.strip():
-            raise UserError(f"{listing}:{number}: empty line; allowed: a photo a line")
+            raise UserError(f"{listing}:{number}: empty line; allowed: one photo per line")
         if not path.is_file():
             raise UserError(f"{listing}:{number}: {path}: no such photo")
         yield path
 
 
 def _in_colours(photo: Image) -> Image:
-    """In RGB, whatever it is in; what can be seen through stands on white."""
+    """Convert a photo to RGB, with a white background where it is transparent."""
     from PIL import Image
 
-    if photo.mode.startswith("I"):  # 16 bits a pixel, which Pillow would cut off at 255
+    if photo.mode.startswith("I"):  # 16 bits per pixel, which Pillow would clip at 255
         photo = Image.fromarray((np.asarray(photo) // 256).astype(np.uint8))
     if not photo.has_transparency_data:
         return photo.convert("RGB")

@@ -1,4 +1,4 @@
-"""What outputs are compared with: the references of each source, and which pairs training has seen."""
+"""References: the correct targets of each source, and which pairs also occur in the training data."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from anyorder.config.recipe import Recipe
 from anyorder.data.corpus import Corpus
 from anyorder.data.readers import Features, Pair, raw_pairs, read_pairs, split_files, stream_pairs
 
-PairsOfSource = Sequence[int]  # in a corpus, in its order
+PairsOfSource = Sequence[int]  # indices in a corpus, rising
 
 
 def pairs_by_source(corpus: Corpus) -> list[PairsOfSource]:
-    """Pairs that have an image in common, by the first of them; lines of text have a source each."""
+    """Group the pairs by source: captions of the same image together, every line of text by itself."""
     if not isinstance(corpus.source, Features):
         return [[pair] for pair in range(len(corpus))]
     found: dict[int, list[int]] = {}
@@ -29,13 +29,13 @@ def pairs_by_source(corpus: Corpus) -> list[PairsOfSource]:
 def reference_texts(
     recipe: Recipe, split: Splits, corpus: Corpus, sources: Sequence[PairsOfSource]
 ) -> list[list[str]]:
-    """As metrics take them: as many as a source has at most, each with a line for each source.
+    """References in the form that metrics take: several texts, each with one line per source.
 
-    An image with fewer captions has its own again, from the first. That changes no score but CIDEr-D's, which
-    is a mean over captions, and TER's, which goes by their mean length.
+    An image with fewer captions than others repeats its own. This changes only CIDEr-D, which is a mean over
+    captions, and TER, which uses their mean length.
     """
     lines = [int(corpus.lines[pair]) for pairs in sources for pair in pairs]
-    # JSON strings may hold line ends, but here each target is a line of a file.
+    # JSON strings may contain line breaks, but metrics take one line per target.
     texts = {pair.line: pair.target.replace("\n", " ") for pair in raw_pairs(recipe, split, lines=lines)}
     most = max(map(len, sources), default=0)
     of_sources = [
@@ -48,9 +48,9 @@ Words = tuple[tuple[str, ...], ...]
 
 
 def seen_in_training(recipe: Recipe, split: Splits, lines: Sequence[int]) -> NDArray[np.bool_]:
-    """Of the pairs at these lines of a split, rising: those whose source and target are a training pair's.
+    """Mark the pairs of a split that also occur in the training data, with the same source and target.
 
-    Spaces don't count. Training text is read line by line, and what can't be read of it is passed over.
+    lines: rising. Spaces are ignored. Unreadable training lines are skipped.
     """
     unmet: dict[Words, list[int]] = {}
     for number, pair in enumerate(stream_pairs(recipe, split, lines=lines)):
