@@ -20,7 +20,7 @@ from typing import Any, Self
 import torch
 
 from anyorder.errors import UserError
-from anyorder.models.kernels.malloc import keep_memory, settle
+from anyorder.models.kernels.malloc import freeze_objects, keep_memory
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def _serve(connection: Connection, build: Callable[[], Prepare], threads: int) -
 
 def _settled(build: Callable[[], Prepare]) -> Prepare:
     prepare = build()
-    settle()  # as the command line does
+    freeze_objects()  # as the command line does
     return prepare
 
 

@@ -16,7 +16,7 @@ from anyorder.cli.progress import Watcher
 from anyorder.config.model import Model
 from anyorder.config.section import checked
 from anyorder.errors import UserError
-from anyorder.models.kernels.malloc import settle
+from anyorder.models.kernels.malloc import freeze_objects
 from anyorder.viz.charts import Curve, check_chart, line_chart, save_chart
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def complete(
     if len(sources) != len(targets):
         raise UserError(f"{source} has {len(sources)} lines, {target} {len(targets)}: they must be as many")
     generator, baseline = Generator.load(run), None if against is None else Generator.load(against)
-    settle()
+    freeze_objects()
     with Watcher() as watcher:
         found = bench_completion(
             generator,

@@ -15,7 +15,7 @@ from anyorder.cli.options import AS_JSON, DEVICE, HTML, RUN, SVG, TRACE, with_de
 from anyorder.cli.output import HypothesisPrinter, stdin_lines
 from anyorder.config.decode import Decode
 from anyorder.errors import UserError
-from anyorder.models.kernels.malloc import settle
+from anyorder.models.kernels.malloc import freeze_objects
 
 if TYPE_CHECKING:
     from anyorder.inference.generator import Generator
@@ -92,7 +92,7 @@ def complete(
     printer = HypothesisPrinter(as_json=as_json, trace=trace, svg=svg, html=html)
     asked = [Request("complete", source, canvas)] if by_flags else _read_requests(requests)
     generator = Generator.load(run, device=device)
-    settle()
+    freeze_objects()
     complete_some = partial(_complete, generator, decode=decode)
     if by_flags:
         answers = complete_some(asked)

@@ -13,7 +13,7 @@ import typer
 from anyorder.cli.options import AS_JSON, DEVICE, HTML, RUN, SVG, TRACE, with_decode_flags
 from anyorder.cli.output import HypothesisPrinter, stdin_lines
 from anyorder.config.decode import Decode
-from anyorder.models.kernels.malloc import settle
+from anyorder.models.kernels.malloc import freeze_objects
 
 if TYPE_CHECKING:
     from anyorder.inference.generator import Generator, Source
@@ -49,7 +49,7 @@ def generate(
 
     printer = HypothesisPrinter(as_json=as_json, trace=trace, svg=svg, html=html)
     generator = Generator.load(run, device=device, precision=precision)
-    settle()
+    freeze_objects()
     settings = generator.settings(**decode)
     for source, hypotheses in _answers(generator, _chunks(inputs, at_once=at_once), settings=settings):
         printer.show(str(source) if isinstance(source, str | Path) else None, hypotheses)

@@ -1,4 +1,4 @@
-"""Sources of any length to hypotheses: like with like, as many at once as fit into memory."""
+"""Decoding of many sources: those of similar length together, as many as fit into memory."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from anyorder.models.insertion_transformer import InsertionTransformer
 from anyorder.models.registry import Model, ordered
 
 DECODED_AT_ONCE = 128  # sources
-DECODING_MEMORY = 2**30  # bytes, beside the weights; fewer sources are decoded at once to keep to it
+DECODING_MEMORY = 2**30  # bytes, without the weights; limits how many sources are decoded at once
 FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
 class CanvasBatch:
-    """What is given of targets, to write around it."""
+    """What each target must keep to."""
 
     canvases: Sequence[Canvas]
-    ends_word: Tensor  # (ids,), bool, by id: no piece that goes on with the next one
+    ends_word: Tensor  # (ids,), bool: the token ends a word
 
     def ends(self, ids: int) -> Tensor:
-        """Of so many ids: those that targets have, or also a source's own words, which are whole."""
+        """`ends_word` for this number of ids; unknown words of a source are whole words."""
         return functional.pad(self.ends_word, (0, max(0, ids - len(self.ends_word))), value=True)[:ids]
 
 
@@ -48,15 +48,15 @@ def decode_all(
     lines: Sequence[int] | None = None,
     around: CanvasBatch | None = None,
 ) -> list[list[TokenHypothesis]]:
-    """Decode sources of any length: like with like, answers in the order given.
+    """Decode sources of any length; the answers come in the order of the sources.
 
-    lines: the number of each, which sampling depends on; around: what is given of each target.
+    lines: the number of each source, which sampling depends on; around: constraints of each target.
     """
     found: list[list[TokenHypothesis]] = [[] for _ in sources]
     limits = _limits(sources, settings)
     if around is not None:
         limits = _limits_around(around.canvases, limits, settings)
-    for chosen in _like_with_like(model, sources, limits, settings):
+    for chosen in _by_length(model, sources, limits, settings):
         source, mask = collate_sources([sources[index] for index in chosen])
         constraints = None
         if around is not None:
@@ -97,20 +97,20 @@ def decode_batch(
 
 
 def _limits_around(canvases: Sequence[Canvas], limits: Tensor, settings: config.Decode) -> Tensor:
-    """Whatever the source is like, there is room for what is given and some words more."""
+    """Raise the limits so that required tokens and some words more always fit."""
     least = torch.tensor([canvas.least_tokens for canvas in canvases])
     needed = torch.where(least > 0, least + settings.max_extra, 0)
     return torch.maximum(limits, needed).clamp(max=settings.max_length)
 
 
-def _like_with_like(
+def _by_length(
     model: Model, sources: Sequence[NDArray[np.generic]], limits: Tensor, settings: config.Decode
 ) -> Iterator[list[int]]:
-    """Which sources are decoded together: as many as fit, the shortest first."""
+    """Group sources that are decoded together: as many as fit, the shortest first."""
     together: list[int] = []
     longest = 0
     for index in sorted(range(len(sources)), key=lambda index: len(sources[index])):
-        # All are padded to the longest: of the sources it comes last, but given words ask for room anywhere.
+        # All are padded to the longest target, which required words may ask for anywhere.
         longest = max(longest, int(limits[index]))
         need = decoding_memory(model, settings, source=len(sources[index]), target=longest)
         if len(together) == DECODED_AT_ONCE or (together and (len(together) + 1) * need > DECODING_MEMORY):
@@ -122,25 +122,25 @@ def _like_with_like(
 
 
 def decoding_memory(model: Model, settings: config.Decode, *, source: int, target: int) -> int:
-    """Bytes that a sentence takes at most, about: its keys and values, and the logits of its next words.
+    """Estimate the bytes that decoding one sentence takes: keys and values, and logits of the next words.
 
     source, target: lengths.
     """
     sizes = model.settings
     hypotheses = min(settings.n_best, SAMPLED_AT_ONCE) if settings.search == "sample" else settings.beam
-    vectors = 2 * sizes.width * (sizes.decoder_layers + 1)  # a token's, with the keys of its gaps
+    vectors = 2 * sizes.width * (sizes.decoder_layers + 1)  # of a token, with its gap keys
     logits = 2 * model.shape.target_vocabulary
-    if isinstance(model, InsertionTransformer):  # of the words of all gaps at once
+    if isinstance(model, InsertionTransformer):  # words of all gaps at once
         logits *= target + 1
     return FLOAT_BYTES * (source * vectors + hypotheses * (target * vectors + logits))
 
 
 def _limits(sources: Sequence[NDArray[np.generic]], settings: config.Decode) -> Tensor:
-    """Most tokens to write for each; the ratio is of tokens, so it says nothing about pictures."""
+    """Most tokens to write for each source; a ratio to the source means nothing for images."""
     relative = settings.max_ratio > 0 and all(source.ndim == 1 for source in sources)
     longest = [
         min(settings.max_length, int(settings.max_ratio * len(source)) + settings.max_extra)
-        if relative and len(source)  # where there are only targets, sources are empty
+        if relative and len(source)  # models of targets alone have empty sources
         else settings.max_length
         for source in sources
     ]

@@ -1,4 +1,4 @@
-"""Decoding by an Insertion Transformer: the best word of all gaps at a time, or one into every open gap."""
+"""Decoding with an Insertion Transformer: one word a step, or one into every gap that is not full."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from anyorder.text.tokenizer import BOS, EOS, PAD
 
 @dataclass(frozen=True)
 class GapChoice:
-    """What to write next into one canvas, gap by gap."""
+    """What to write next into one canvas."""
 
-    words: list[int]  # the best of each
-    filled: list[int]  # the gaps to write into, left to right; none: the sentence ends
+    words: list[int]  # the best word of each gap
+    filled: list[int]  # gaps to write into, left to right; none ends the sentence
     word_scores: list[float]
     gap_scores: list[float]
     end_score: float  # log p of ending here
 
     def likeliest(self, room: int) -> list[int]:
-        """The gaps to write into, left to right; without room for all, those of the likeliest words."""
+        """Gaps to write into, left to right; if there is no room for all, those of the likeliest words."""
         return sorted(sorted(self.filled, key=lambda gap: -self.word_scores[gap])[:room])
 
 
 @dataclass
 class Draft:
-    """A sentence under way; its tokens are numbered in the order written."""
+    """A sentence under way. Tokens are numbered in the order written."""
 
     words: list[int] = field(default_factory=list)
     word_scores: list[float] = field(default_factory=list)
     gap_scores: list[float] = field(default_factory=list)
-    canvas: list[int] = field(default_factory=list)  # tokens as they are read, without the boundaries
+    canvas: list[int] = field(default_factory=list)  # tokens from left to right, without the boundaries
     iterations: int = 0
 
     def read(self) -> list[int]:
-        """The words on the canvas, boundaries included."""
+        """Words on the canvas from left to right, with the boundaries."""
         return [BOS, *(self.words[token] for token in self.canvas), EOS]
 
     def write(self, choice: GapChoice, *, room: int) -> None:
-        """All that is chosen at once, from left to right, but no more than there is room for."""
+        """Write all chosen words, from left to right, but no more than there is room for."""
         for before, gap in enumerate(choice.likeliest(room)):
             self.canvas.insert(gap + before, len(self.words))
             self.words.append(choice.words[gap])
@@ -56,7 +56,7 @@ class Draft:
         self.iterations += 1
 
     def hypothesis(self, *, end_score: float | None) -> TokenHypothesis:
-        """As it stands, finished if it is given the score of its end."""
+        """Return the sentence as a hypothesis; it is finished if it has an end score."""
         position_of = {token: position for position, token in enumerate(self.canvas, start=1)}
         word_scores = self.word_scores if end_score is None else [*self.word_scores, end_score]
         log_prob = sum(word_scores) + sum(self.gap_scores)
@@ -81,7 +81,7 @@ def decode_insertions(
     settings: config.Decode,
     limits: Tensor,
 ) -> list[list[TokenHypothesis]]:
-    """One hypothesis for each source.
+    """Decode one hypothesis for each source.
 
     source, mask: as `encode` takes them; limits: (sources,), most tokens to write.
     """
@@ -144,7 +144,7 @@ def choose(found: Insertions, *, termination: str, settings: config.Decode) -> l
 
 
 def _canvases(drafts: Sequence[Draft], *, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Words as they are read, (S, n), and how many, (S,)."""
+    """Words of the canvases, (S, n), padded, and their lengths, (S,)."""
     read = [draft.read() for draft in drafts]
     longest = max(map(len, read))
     padded = [words + [PAD] * (longest - len(words)) for words in read]

@@ -1,8 +1,8 @@
-"""The Transformer's parts: attention that knows how two tokens relate, and pre-norm layers around it.
+"""Self-attention with relations (Eq. 7), attention to the source, and the pre-norm layers around them.
 
-A query's logit for a key is q · (k + A[r]), where r is how the two tokens relate. A (T, T, width) tensor of
-the vectors A[r] is never built: q · A has one value for each kind of relation, and `Relations` picks
-among these, by a product with a one-hot that all layers share.
+The logit of a query and a key is q · (k + A[r]), where r is the relation of the two tokens. A (T, T, width)
+tensor of the vectors A[r] is never built: q · A has one value for each kind of relation, and `Relations`
+picks among these by a product with a one-hot that all layers share.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from anyorder.models.kernels.training import Dropout
 
 @dataclass(frozen=True)
 class Relations:
-    """How each query relates to each key: one of C kinds, shared by all layers and heads."""
+    """The relation of each query to each key: one of C kinds, shared by all layers and heads."""
 
-    one_hot: Tensor  # (B, Q, C, K), or (1, Q, C, K) where all of the batch relate alike; float
+    one_hot: Tensor  # (B, Q, C, K), or (1, Q, C, K) if it is the same for the whole batch; float
 
     @classmethod
     def signed(cls, relations: Tensor, *, reach: int = 1, dtype: torch.dtype) -> Relations:
-        """From the decoder's relations, (B, Q, K), values from -reach to reach; any other is of no kind."""
+        """Relations of the decoder, (B, Q, K), from -reach to reach; any other value is of no kind."""
         kinds = torch.arange(-reach, reach + 1, device=relations.device, dtype=relations.dtype)
         return cls((relations[:, :, None, :] == kinds[:, None]).to(dtype))
 
     @classmethod
     def distances(cls, *lengths: int, clip: int, device: torch.device, dtype: torch.dtype) -> Relations:
-        """Of plain sequences: the distance i - j, clipped to ±clip, which is that of different ones."""
+        """Distances i - j in plain sequences, clipped to ±clip, also between different sequences."""
         ends = accumulate(lengths, lambda end, length: end + clip + length)
-        places = torch.cat(
+        offsets = torch.cat(
             [torch.arange(end - length, end) for end, length in zip(ends, lengths, strict=True)]
         )
-        places = places.to(device)
-        distance = (places[:, None] - places[None, :]).clamp(-clip, clip)  # (Q, K)
+        offsets = offsets.to(device)
+        distance = (offsets[:, None] - offsets[None, :]).clamp(-clip, clip)  # (Q, K)
         kinds = torch.arange(-clip, clip + 1, device=device)
         return cls((distance[None, :, None, :] == kinds[:, None]).to(dtype))
 
     def bias(self, scores: Tensor) -> Tensor:
         """Pick each pair's score. scores: (B, H, Q, C), q · A; returns (B, H, Q, K)."""
-        if len(self.one_hot) == 1 < len(scores):  # the same for all of the batch, which then joins the heads
+        if len(self.one_hot) == 1 < len(scores):  # one for the whole batch, which joins the heads
             picked = torch.matmul(scores.permute(2, 0, 1, 3).flatten(1, 2), self.one_hot[0])  # (Q, B·H, K)
             return picked.unflatten(1, scores.shape[:2]).permute(1, 2, 0, 3)
         return torch.matmul(scores.transpose(1, 2), self.one_hot).transpose(1, 2)
@@ -72,7 +72,7 @@ class SelfAttention(nn.Module):
         self.project = nn.Linear(width, 3 * width, bias=False)
         self.output = nn.Linear(width, width)
         self.dropout = Dropout(dropout)
-        # A: a vector for each kind of relation and head; no kinds, no relations.
+        # A: a vector for each kind of relation and head.
         self.relation_keys = nn.Parameter(torch.empty(heads, kinds, width // heads)) if kinds else None
         if self.relation_keys is not None:
             nn.init.normal_(self.relation_keys, std=width**-0.5)
@@ -115,7 +115,7 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Attention from the tokens written to the source."""
+    """Attention from the written tokens to the source."""
 
     def __init__(self, *, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -127,14 +127,14 @@ class CrossAttention(nn.Module):
         self.output = nn.Linear(width, width)
 
     def keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Computed once a source. source: (B, S, D); returns two (B, H, S, d)."""
+        """Project the source, once a sentence. source: (B, S, D); returns two (B, H, S, d)."""
         key, value = (split_heads(half, self.heads) for half in self.project(source).chunk(2, dim=-1))
-        return key.contiguous(), value.contiguous()  # or each step's product would copy them
+        return key.contiguous(), value.contiguous()  # otherwise the product of every step would copy them
 
     def forward(self, states: Tensor, key: Tensor, value: Tensor, *, padding: Tensor) -> Tensor:
         """states: (B, Q, D); key, value: (B, H, S, d); padding: (B, 1, 1, S), added to logits."""
         query = split_heads(self.query(states) * self.scale, self.heads)
-        # Torch's fused attention is slower for one query, as in writing, and has no dropout on a CPU.
+        # Torch's fused attention is slower for one query, as in decoding, and has no dropout on a CPU.
         weights = self.dropout((torch.matmul(query, key.mT) + padding).softmax(dim=-1))
         attended = torch.matmul(weights, value)
         return self.output(join_heads(attended))
@@ -150,7 +150,7 @@ class FeedForward(nn.Sequential):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and a feed-forward part, each normalised at its entry."""
+    """Self-attention and a feed-forward part, each with layer norm at its entry."""
 
     def __init__(self, *, width: int, hidden: int, heads: int, kinds: int, dropout: float) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention over what is written, attention to the source, and a feed-forward part."""
+    """Self-attention over the written tokens, attention to the source, and a feed-forward part."""
 
     def __init__(self, *, width: int, hidden: int, heads: int, kinds: int, dropout: float) -> None:
         super().__init__()
@@ -189,11 +189,10 @@ class DecoderLayer(nn.Module):
         source: SourceKeys,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """states: (R, Q, D), R a multiple of the B sources: the rows of one source lie side by side.
+        """states: (R, Q, D); R is a multiple of the B sources, and rows of one source lie side by side.
 
-        With a past, R = B and the queries are the newest tokens of all hypotheses of a sentence; relations
-        and blocked then tell which of the K keys, those of all hypotheses, are a query's own.
-        relations: of (R, Q, K); blocked: broadcast to (R, H, Q, K).
+        With a cache, R = B and the queries are the newest tokens of all hypotheses of a sentence; blocked
+        hides the keys of other hypotheses. relations: (R, Q, K); blocked: broadcast to (R, H, Q, K).
         """
         query, key, value = self.attention.queries_keys_values(self.attention_norm(states))
         if cache is not None:
@@ -201,7 +200,7 @@ class DecoderLayer(nn.Module):
         attended = self.attention.attend(query, key, value, relations=relations, blocked=blocked)
         states = states + self.dropout(attended)
 
-        # All rows of a source are queries of one attention, so its keys are never copied for an order.
+        # All rows of a source are queries of one attention, so its keys are not copied for each order.
         rows = self.cross_norm(states).reshape(len(source.key), -1, states.shape[-1])  # (B, R / B · Q, D)
         attended = self.cross(rows, source.key, source.value, padding=source.padding)
         states = states + self.dropout(attended.reshape(states.shape))

@@ -1,6 +1,6 @@
-"""What all models share: embeddings, an encoder of the source, a stack of decoder layers.
+"""What all models share: embeddings, an encoder, and a stack of decoder layers.
 
-How a decoder looks at what is written, and what is predicted from it, is each model's own.
+Each model defines how its decoder sees the written tokens, and what it predicts from them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from anyorder.text.tokenizer import OWN_KINDS, PAD
 
 # B sources, S source vectors, H required tokens, D width
 
-READ_AT_ONCE = 32  # sources, to decode
-READ_PAIRS = 2**21  # of tokens that look at each other, at most: a source of thousands is read alone
+ENCODED_AT_ONCE = 32  # sources, in decoding
+ENCODED_PAIRS = 2**21  # of tokens that attend to each other, at most: a very long source is encoded alone
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Memory:
     """An encoded source."""
 
     states: Tensor  # (B, S, D)
-    mask: Tensor  # (B, S), bool: real, not padding
+    mask: Tensor  # (B, S), bool: True for real vectors, False for padding
     words: Tensor | None = None  # (B, S), token ids; None for feature vectors
 
     def followed_by(self, states: Tensor, words: Tensor) -> Memory:
-        """With more at the end. states: (B, H, D); words: (B, H), PAD where there are fewer."""
+        """Append required tokens. states: (B, H, D); words: (B, H), padded with PAD."""
         return Memory(
             states=torch.cat([self.states, states], dim=1),
             mask=torch.cat([self.mask, words != PAD], dim=1),
@@ -45,7 +45,7 @@ class Memory:
 
     @classmethod
     def of_all(cls, parts: Sequence[Memory]) -> Memory:
-        """Side by side, padded to the longest."""
+        """Join encoded batches into one, padded to the longest source."""
         if len(parts) == 1:
             return parts[0]
         longest = max(part.mask.shape[1] for part in parts)
@@ -64,22 +64,21 @@ class Memory:
         )
 
     def closed_up(self) -> Memory:
-        """The same with all padding at the end: where required words follow the source, much is between."""
+        """Move all padding to the end: required words that follow a source leave some in between."""
         real = self.mask.sum(dim=1)
-        places = (~self.mask).long().argsort(dim=1, stable=True)[:, : int(real.max())]
+        front = (~self.mask).long().argsort(dim=1, stable=True)[:, : int(real.max())]
         return Memory(
-            states=self.states.gather(1, places[..., None].expand(-1, -1, self.states.shape[2])),
-            mask=self.mask.gather(1, places),
-            words=None if self.words is None else self.words.gather(1, places),
+            states=self.states.gather(1, front[..., None].expand(-1, -1, self.states.shape[2])),
+            mask=self.mask.gather(1, front),
+            words=None if self.words is None else self.words.gather(1, front),
         )
 
 
 class EncoderDecoder(nn.Module):
-    """A Transformer without heads.
+    """A Transformer without output heads; a model that adds its heads ends with `self.apply(initialise)`.
 
-    kinds: of relations between written tokens that the decoder's self-attention tells apart; 0: none.
-    reads_required: the encoder can be told of words that must appear in the target. A model that adds its
-    heads ends with `self.apply(initialise)`.
+    kinds: number of relations that the decoder's self-attention distinguishes; 0 for none. reads_required:
+    the encoder reads the words that must appear in the target.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class EncoderDecoder(nn.Module):
         self.settings = settings
         self.shape = shape
         width = settings.width
-        # A target that copies may have any word of its source, and names for those that nobody knows.
+        # A target that copies may contain any word of its source, and ids for its unknown words.
         readable = shape.vocabulary + OWN_KINDS if settings.copying else shape.vocabulary
         target_reads_all = settings.copying or (settings.share == "all" and not shape.features)
         self.embed_target = _embedding(readable if target_reads_all else shape.target_vocabulary, width)
@@ -121,25 +120,26 @@ class EncoderDecoder(nn.Module):
     # --- source ---
 
     def encode(self, source: Tensor, mask: Tensor, required: Tensor | None = None) -> Memory:
-        """source: (B, S), token ids, or (B, S, features); mask: (B, S), bool, True where real.
+        """Encode sources.
 
-        required: (B, H), words that the target must have, PAD where there are fewer; they follow the source.
+        source: (B, S), token ids, or (B, S, features); mask: (B, S), bool, False for padding; required:
+        (B, H), tokens that the target must contain, padded with PAD; they are read after the source.
         """
         if self.shape.features:
             states = self.embed_source(source)
         else:
             states = self._embedded(self.embed_source, source) * math.sqrt(self.settings.width)
         memory = Memory(self._with_positions(states), mask, None if self.shape.features else source)
-        told = 0
+        extra = 0
         if self.required_mark is not None and required is not None and required.shape[1]:
-            told = required.shape[1]
+            extra = required.shape[1]
             memory = memory.followed_by(self._embed_required(required), required)
         distances = None
         if self.settings.encoder_positions == "relative":
             distances = Relations.distances(
-                source.shape[1], told, clip=self.settings.clip, device=source.device, dtype=states.dtype
+                source.shape[1], extra, clip=self.settings.clip, device=source.device, dtype=states.dtype
             )
-        elif told:
+        elif extra:
             memory = memory.closed_up()
         states = self.dropout(memory.states)
         blocked = ~memory.mask[:, None, None, :]
@@ -148,35 +148,32 @@ class EncoderDecoder(nn.Module):
         return replace(memory, states=self.encoder_norm(states))
 
     def encode_sorted(self, source: Tensor, mask: Tensor, required: Tensor | None = None) -> Memory:
-        """Like `encode`, for sources of which the shortest come first: few at a time, none padded by far.
-
-        To read, that is: what is learnt from all at once needs them so.
-        """
-        if source.device.type != "cpu":  # others take padding more lightly than calls
+        """Encode sources sorted by length, a few at a time, so that little is padded; for decoding."""
+        if source.device.type != "cpu":  # on other devices, padding costs less than calls
             return self.encode(source, mask, required)
         parts = []
         lengths = mask.sum(dim=1).tolist()
         first = 0
         while first < len(source):
-            rows = slice(first, first + _read_at_once(lengths[first : first + READ_AT_ONCE]))
+            rows = slice(first, first + _encoded_at_once(lengths[first : first + ENCODED_AT_ONCE]))
             first, longest = rows.stop, max(lengths[rows])
-            told = None if required is None else required[rows]
-            parts.append(self.encode(source[rows, :longest], mask[rows, :longest], told))
+            of_rows = None if required is None else required[rows]
+            parts.append(self.encode(source[rows, :longest], mask[rows, :longest], of_rows))
         return Memory.of_all(parts)
 
     def _embed_required(self, required: Tensor) -> Tensor:
-        """required: (B, H); returns (B, H, D), told apart from the source by a mark."""
+        """Embed required tokens, with a mark that sets them apart from the source. (B, H) to (B, H, D)."""
         assert self.required_mark is not None
         return self._with_positions(self.scaled_embedding(required) + self.required_mark)
 
     def _with_positions(self, states: Tensor) -> Tensor:
-        """states: (B, S, D)."""
+        """Add sinusoidal positions if the recipe asks for them. states: (B, S, D)."""
         if self.settings.encoder_positions != "sinusoidal":
             return states
         return states + sinusoids(states.shape[1], self.settings.width).to(states)
 
     def source_keys(self, memory: Memory) -> list[SourceKeys]:
-        """What each decoder layer attends to, computed once a source."""
+        """Keys and values of the source for each decoder layer, computed once a source."""
         real = memory.mask[:, None, None, :]
         padding = torch.zeros_like(real, dtype=memory.states.dtype).masked_fill(~real, float("-inf"))
         layers = cast("Sequence[DecoderLayer]", self.decoder)
@@ -187,33 +184,35 @@ class EncoderDecoder(nn.Module):
 
     @property
     def output_embedding(self) -> Tensor:
-        """Of what a target may have: a shared embedding holds words of the source too."""
+        """Embedding of the target vocabulary; a shared embedding also holds words of the source."""
         return self.embed_output.weight[: self.shape.target_vocabulary]
 
     def scaled_embedding(self, words: Tensor) -> Tensor:
-        """Target words as the decoder reads them. words: (...); returns (..., D)."""
+        """Embed target words for the decoder. words: (...); returns (..., D)."""
         return self._embedded(self.embed_target, words) * math.sqrt(self.settings.width)
 
     def _embedded(self, embed: nn.Module, words: Tensor) -> Tensor:
-        """Embed ids; of a source's own words, the last kind stands for all that are beyond it."""
+        """Embed ids; unknown words of a source share a few embeddings, the last one for all others."""
         last = self.shape.vocabulary + OWN_KINDS - 1
         embedded: Tensor = embed(words.clamp(max=last) if self.settings.copying else words)
         return embedded
 
 
-def _read_at_once(lengths: Sequence[int]) -> int:
-    """How many of these sources, one at least, are read together. lengths: the shortest first, mostly."""
+def _encoded_at_once(lengths: Sequence[int]) -> int:
+    """Number of these sources to encode together, at least one. lengths: the shortest first."""
     together = [
-        number for number in range(1, len(lengths) + 1) if number * max(lengths[:number]) ** 2 <= READ_PAIRS
+        number
+        for number in range(1, len(lengths) + 1)
+        if number * max(lengths[:number]) ** 2 <= ENCODED_PAIRS
     ]
     return together[-1] if together else 1
 
 
 def sinusoids(length: int, width: int) -> Tensor:
     """Absolute positions as sines and cosines of falling frequency, (length, width)."""
-    place = torch.arange(length, dtype=torch.float32)[:, None]
+    position = torch.arange(length, dtype=torch.float32)[:, None]
     frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float32) * (-math.log(10_000.0) / width))
-    return torch.stack([(place * frequency).sin(), (place * frequency).cos()], dim=2).flatten(1)
+    return torch.stack([(position * frequency).sin(), (position * frequency).cos()], dim=2).flatten(1)
 
 
 def _embedding(size: int, width: int) -> nn.Embedding:
@@ -221,7 +220,7 @@ def _embedding(size: int, width: int) -> nn.Embedding:
 
 
 def initialise(module: nn.Module) -> None:
-    """How every weight begins."""
+    """Initialise the weights of a module."""
     if isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight)
         if module.bias is not None:

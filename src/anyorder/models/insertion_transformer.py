@@ -20,21 +20,21 @@ from anyorder.text.tokenizer import BOS, EOD, EOS, PAD
 
 # B sentences, n tokens of the longest canvas with its boundaries, G = n - 1 gaps, D width, V words
 
-FIRST_WORD = EOD  # the lowest id that is predicted: words are counted from it
-FULL = 0  # the first word, `<eod>`
+FIRST_WORD = EOD  # the lowest id that is predicted; words count from it
+FULL = 0  # the first word, `<eod>`: nothing more goes into this gap
 
 
 @dataclass(frozen=True)
 class Insertions:
-    """How likely every insertion into a canvas is: p(word, gap) = p(gap) p(word | gap)."""
+    """Probabilities of all insertions into a canvas: p(word, gap) = p(gap) p(word | gap)."""
 
     logits: Tensor  # (B, G, V)
-    normaliser: Tensor  # (B, G), of each gap's words
-    gap: Tensor  # (B, G), log p, NEVER where a shorter canvas has no gap
+    normaliser: Tensor  # (B, G), log of the sum over the words of each gap
+    gap: Tensor  # (B, G), log p; NEG_INF where a shorter canvas has no gap
 
 
 class InsertionTransformer(EncoderDecoder):
-    """The joint distribution over words and gaps, without the paper's optional extras."""
+    """The Insertion Transformer with a joint distribution over words and gaps."""
 
     def __init__(self, settings: config.Model, insertion: config.Insertion, shape: Shape) -> None:
         super().__init__(settings, shape, kinds=0)
@@ -43,16 +43,16 @@ class InsertionTransformer(EncoderDecoder):
         self.apply(initialise)
 
     def insertions(self, sources: list[SourceKeys], words: Tensor, lengths: Tensor) -> Insertions:
-        """sources: of `source_keys`; words: (B, n), as they are read, boundaries included; lengths: (B,)."""
+        """Score all insertions. sources: `source_keys`; words: (B, n), with boundaries; lengths: (B,)."""
         logits = at_least_float(self.gap_states(sources, words, lengths) @ self.word_vectors.mT)
         normaliser = logits.logsumexp(dim=-1)
         gap = gap_scores(normaliser, gaps_of(words, lengths))
         return Insertions(logits=logits, normaliser=normaliser, gap=gap)
 
     def gap_states(self, sources: list[SourceKeys], words: Tensor, lengths: Tensor) -> Tensor:
-        """What each gap is seen as, (B, G, D); its product with `word_vectors` is the logits of its words."""
-        places = torch.arange(words.shape[1], device=words.device)
-        blocked = (places >= lengths[:, None])[:, None, None, :]  # (B, 1, 1, n)
+        """State of each gap, (B, G, D); its product with `word_vectors` gives the logits of its words."""
+        indices = torch.arange(words.shape[1], device=words.device)
+        blocked = (indices >= lengths[:, None])[:, None, None, :]  # (B, 1, 1, n)
         embedded = self.scaled_embedding(words)
         states = self.dropout(embedded + sinusoids(words.shape[1], self.settings.width).to(embedded))
         for layer, source in zip(self.decoder, sources, strict=True):
@@ -62,17 +62,17 @@ class InsertionTransformer(EncoderDecoder):
 
     @property
     def word_vectors(self) -> Tensor:
-        """(V, D)."""
+        """Embedding of the words that can be predicted, (V, D)."""
         return self.output_embedding[FIRST_WORD:]
 
 
 def gaps_of(words: Tensor, lengths: Tensor) -> Tensor:
-    """Which gaps there are, (B, G), bool. words: (B, n), lengths: (B,), boundaries included."""
+    """Mark the gaps of each canvas, (B, G), bool. words: (B, n), lengths: (B,), with boundaries."""
     return torch.arange(words.shape[1] - 1, device=words.device) < lengths[:, None] - 1
 
 
 def gap_scores(normaliser: Tensor, gaps: Tensor) -> Tensor:
-    """log p of each gap: one softmax goes over all words of all gaps. normaliser, gaps, returns: (B, G)."""
+    """log p of each gap: one softmax over all words of all gaps. normaliser, gaps, returns: (B, G)."""
     return normaliser.masked_fill(~gaps, NEG_INF).log_softmax(dim=-1)
 
 
@@ -82,30 +82,30 @@ def gap_scores(normaliser: Tensor, gaps: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class TrainingCanvas:
-    """Parts of targets, and where the other tokens belong."""
+    """Partial targets to train on, and the gaps where the missing tokens belong."""
 
-    words: Tensor  # (B, n), as they are read, boundaries included
+    words: Tensor  # (B, n), left to right, boundaries included
     lengths: Tensor  # (B,), boundaries included
-    missing: Tensor  # (B, T), bool: real tokens of the target that are not there
-    gap: Tensor  # (B, T), the gap that a missing token belongs in; anything for the others
+    missing: Tensor  # (B, T), bool: tokens of the target that are not on the canvas
+    gap: Tensor  # (B, T), the gap where a missing token belongs; undefined for the others
 
     @property
     def gaps(self) -> Tensor:
-        """Which gaps there are, (B, G), bool."""
+        """Real gaps of each canvas, (B, G), bool."""
         return gaps_of(self.words, self.lengths)
 
     def by_gap(self, values: Tensor) -> Tensor:
-        """Values of missing tokens, summed over each gap's. values: (B, T); returns (B, G)."""
+        """Sum the values of missing tokens by gap. values: (B, T); returns (B, G)."""
         sums = values.new_zeros(len(values), self.words.shape[1] - 1)
         return sums.scatter_add(1, self.gap, values * self.missing)
 
     def of_gap(self, values: Tensor) -> Tensor:
-        """Each missing token its gap's value. values: (B, G); returns (B, T)."""
+        """Give each missing token the value of its gap. values: (B, G); returns (B, T)."""
         return values.gather(1, self.gap)
 
 
 def insertion_loss(model: InsertionTransformer, batch: Batch, *, label_smoothing: float = 0.0) -> Loss:
-    """The loss of one canvas a target, which torch's own generator draws, as it draws dropout."""
+    """The loss of one random canvas a target, drawn by torch's global generator as dropout is."""
     canvas = draw_canvas(batch.targets, batch.lengths)
     return canvas_loss(model, batch, canvas, label_smoothing=label_smoothing)
 

@@ -1,4 +1,4 @@
-"""The log-probability of targets in given orders, step by step, and the loss that is made of it."""
+"""The log-probability of targets in given orders, step by step, and the training loss."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from anyorder.text.tokenizer import EOD, UNK
 
 @dataclass(frozen=True)
 class StepScores:
-    """log p of each step's word and gap: T steps for tokens and one for the end, zero where there is none.
+    """log p of the word and the gap of each step: T steps for tokens and one for the end; zero for padding.
 
-    Word first, the end is the word `<eod>` and has no gap; position first, it is the gap `finish` and has
-    no word.
+    Word first, the end is the word `<eod>` and has no gap. Position first, it is the gap `finish` and has no
+    word.
     """
 
     word: Tensor  # (B, T + 1)
     gap: Tensor  # (B, T + 1)
-    uniform: Tensor  # (B, T + 1), the mean of log p over all words: what label smoothing pulls up
+    uniform: Tensor  # (B, T + 1), mean log p over all words, which label smoothing raises
     word_mask: Tensor  # (B, T + 1), bool
     gap_mask: Tensor  # (B, T + 1), bool
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Sums over a batch; `words` and `gaps` count what was summed."""
+    """Sums over a batch; `words` and `gaps` count the terms."""
 
-    objective: Tensor  # what is minimised: words with label smoothing, and gaps
-    word: Tensor  # -log p of the words alone, unsmoothed
+    objective: Tensor  # minimised: words with label smoothing, and gaps
+    word: Tensor  # -log p of the words, without label smoothing
     gap: Tensor
-    words: float  # by weight
+    words: float  # weighted
     gaps: float
 
 
@@ -58,7 +58,7 @@ def batch_loss(model: Indigo, batch: Batch, *, label_smoothing: float = 0.0) -> 
 
 
 def score_steps(model: Indigo, memory: Memory, batch: Batch) -> StepScores:
-    """Teacher forcing: every step of every target at once."""
+    """Score every step of every target at once (teacher forcing)."""
     given = _given_tokens(batch) if model.given_mark is not None else None
     states = model.states(memory, batch.words, batch.supervision.positions, given=given)  # (B, N, D)
     steps = torch.arange(states.shape[1] - 1, device=states.device)
@@ -85,11 +85,11 @@ def score_steps(model: Indigo, memory: Memory, batch: Batch) -> StepScores:
 
 
 def _generated_scores(model: Indigo, query: Tensor, words: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """log p of each step's word as generated, and its mean over all words.
+    """log p of generating each step's word, and the mean log p over all words.
 
     query: (B, T + 1, D); words, mask, returns: (B, T + 1).
     """
-    logits = model.word_logits(query[mask])  # (M, V): of real steps only, for the vocabulary is large
+    logits = model.word_logits(query[mask])  # (M, V), of real steps only, since the vocabulary is large
     copied_only = words >= model.shape.target_vocabulary
     column = words.masked_fill(copied_only, UNK) - model.word_head.first
     blank = torch.zeros(mask.shape, dtype=logits.dtype, device=logits.device)
@@ -98,7 +98,7 @@ def _generated_scores(model: Indigo, query: Tensor, words: Tensor, mask: Tensor)
 
 
 def _with_copies(model: Indigo, memory: Memory, generated: Tensor, query: Tensor, words: Tensor) -> Tensor:
-    """log p of words that are generated or copied. A source's targets, in several orders, lie side by side.
+    """log p of words that are generated or copied. Several orders of a target lie side by side.
 
     generated, words, returns: (B, T + 1); query: (B, T + 1, D).
     """
@@ -118,7 +118,7 @@ def _with_copies(model: Indigo, memory: Memory, generated: Tensor, query: Tensor
 def _gap_scores(
     model: Indigo, states: Tensor, next_words: Tensor, supervision: Supervision, *, end: Tensor
 ) -> tuple[Tensor, Tensor | None]:
-    """log p of each step's gap, (B, T + 1), and the gap's vector, (B, T + 1, D), where it comes first."""
+    """log p of each step's gap, (B, T + 1), and, position first, the gap's vector, (B, T + 1, D)."""
     left, right = _one_more(supervision.left), _one_more(supervision.right)  # (B, T + 1)
     keys = model.gap_head.keys_of(states)
     query = model.gap_query(states[:, 1:], None if model.position_first else next_words)  # (B, T + 1, D)
@@ -135,11 +135,11 @@ def _gap_scores(
 
 
 def _given_tokens(batch: Batch) -> Tensor:
-    """Which written tokens are given; the two boundaries, which come first, are not. Returns (B, N), bool."""
+    """Which written tokens are given; the two boundaries are not. Returns (B, N), bool."""
     tokens = torch.arange(batch.words.shape[1], device=batch.words.device)
     return (tokens >= 2) & (tokens < 2 + batch.given[:, None])
 
 
 def _one_more(steps: Tensor) -> Tensor:
-    """Room for the last step. steps: (B, T); returns (B, T + 1)."""
+    """Pad by one step, the end. steps: (B, T); returns (B, T + 1)."""
     return torch.nn.functional.pad(steps, (0, 1))

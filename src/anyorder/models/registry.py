@@ -17,14 +17,14 @@ from anyorder.models.transformer import LeftToRight
 
 Model = Indigo | InsertionTransformer
 AnyModel = TypeVar("AnyModel")
-Learner = TypeVar("Learner", contravariant=True)
+AnyModelIn = TypeVar("AnyModelIn", contravariant=True)
 
 
-class BatchLoss(Protocol[Learner]):
-    """What a model learns from a batch."""
+class BatchLoss(Protocol[AnyModelIn]):
+    """The loss of a batch."""
 
-    def __call__(self, model: Learner, batch: Batch, *, label_smoothing: float = ...) -> Loss:
-        """Summed over the batch."""
+    def __call__(self, model: AnyModelIn, batch: Batch, *, label_smoothing: float = ...) -> Loss:
+        """Sum the loss over the batch."""
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,18 @@ FAMILIES: dict[str, Family[Any]] = {
 
 
 def build_model(recipe: config.Recipe, shape: Shape) -> Model:
-    """A new model of the kind that a recipe asks for."""
+    """Build a new model as a recipe describes it."""
     model: Model = FAMILIES[recipe.model.kind].build(recipe, shape)
     return model
 
 
 def family_of(model: Model) -> Family[Any]:
-    """How a model is built and trained."""
+    """The family of a model."""
     return FAMILIES[model.settings.kind]
 
 
 def ordered(model: Model, *, purpose: str) -> Indigo:
-    """The same model, if p of a target in an order can be told; purpose: what for, in messages."""
+    """Return the model if it can score a target in a given order, or refuse. purpose: for the message."""
     if isinstance(model, Indigo):
         return model
     raise UserError(

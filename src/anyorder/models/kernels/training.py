@@ -8,19 +8,21 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from anyorder.models import kernels
+
 
 class Dropout(nn.Dropout):
-    """Dropout whose chance costs little on a CPU, where torch draws a number for each element.
+    """Dropout that draws one random byte for each element on a CPU.
 
-    That took a third of a training step. Here an element gets one of the eight bytes of a number, so the rate
-    is a multiple of 1/256, and what is left is scaled by the rate that it really is.
+    Torch draws a whole number for each, which took a third of a training step. With bytes the rate is a
+    multiple of 1/256; elements are scaled by the actual rate. The plain twin is `nn.Dropout`.
     """
 
     def forward(self, input: Tensor) -> Tensor:
         """Any shape."""
         if not self.training or self.p == 0:
             return input
-        if input.device.type != "cpu":
+        if input.device.type != "cpu" or not kernels.enabled():
             return super().forward(input)
         dropped = min(255, max(1, round(256 * self.p)))
         numbers = torch.empty(input.numel() // 8 + 1, dtype=torch.int64).random_(-(2**63), None)
@@ -32,16 +34,19 @@ BLOCK = 2**18  # logits, few enough for a cache
 
 
 def word_scores(logits: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-    """log p of one word each, (M,), and its mean over all words, (M,). logits: (M, V); words: (M,)."""
+    """log p of one word each, (M,), and the mean over all words, (M,). logits: (M, V); words: (M,)."""
+    if not kernels.enabled():
+        log_probs = logits.log_softmax(dim=-1)
+        return log_probs.gather(1, words[:, None]).squeeze(1), log_probs.mean(dim=1)
     log_prob, mean = _WordScores.apply(logits, words)  # type: ignore[no-untyped-call]
     return log_prob, mean
 
 
 class _WordScores(torch.autograd.Function):
-    """With a gradient that is made in place, where the log-probabilities are, and block by block.
+    """Log-softmax whose gradient is computed in place, block by block.
 
-    There are as many as steps times words. Autograd would go over them a dozen times, through memory, and
-    keep three of their size; that took a tenth of an update.
+    The matrix has as many elements as steps times words. Autograd would go over it a dozen times and keep
+    three tensors of its size, which took a tenth of an update.
     """
 
     @staticmethod
@@ -57,7 +62,7 @@ class _WordScores(torch.autograd.Function):
         (words,) = ctx.saved_tensors
         gradient = ctx.log_probs
         if gradient is None:
-            raise RuntimeError("the loss was differentiated twice; its gradient has taken its place")
+            raise RuntimeError("the loss was differentiated twice, but its gradient is computed in place")
         ctx.log_probs = None
         rows = BLOCK // gradient.shape[1] + 1 if gradient.device.type == "cpu" else len(gradient)
         total, share = -(of_word + of_mean)[:, None], (of_mean / gradient.shape[1])[:, None]

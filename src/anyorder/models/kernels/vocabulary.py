@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from anyorder.models import kernels
 from anyorder.models.heads import at_least_float
 
 # R rows, D width, V words, C of them looked for
@@ -106,7 +107,7 @@ class Vocabulary:
             for multiply in self.packed:
                 yield multiply(query)
             return
-        on_cpu = query.device.type == "cpu"
+        on_cpu = query.device.type == "cpu" and kernels.enabled()
         words = max(BLOCK, FEW_LOGITS // len(query)) if on_cpu else len(self.embedding)
         for block in self.embedding.split(words):
             yield at_least_float(torch.matmul(query, block.mT))
