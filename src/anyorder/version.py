@@ -1,4 +1,4 @@
-"""The version of the package, for whoever writes files that another version may read."""
+"""The version of the package, in a module of its own so that everything can import it."""
 
 from __future__ import annotations
 

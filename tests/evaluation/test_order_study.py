@@ -24,6 +24,7 @@ from anyorder.evaluation.order_study import (
     training_counts,
 )
 from anyorder.inference.generator import Generator
+from anyorder.inference.loaded_model import LoadedModel
 from anyorder.inference.model_folder import Trained, load_trained
 from anyorder.orders.statistics import QUARTERS
 
@@ -49,7 +50,7 @@ def with_batches_of(trained: Trained, tokens: int) -> Trained:
 def test_a_wide_search_finds_the_best_of_all_orders(trained: Trained, tmp_path: Path) -> None:
     sources, targets = ["a b c", "d e", "f", "g h a b"], ["c b a", "e d", "f", "b a h g"]
     found = search_target_orders(trained, pairs(tmp_path, sources, targets), beam=24, device=CPU)
-    generator = Generator(trained, device=CPU)
+    generator = Generator(LoadedModel(trained, device=CPU), name="run")
     for sentence, source, target in zip(found.sentences, sources, targets, strict=True):
         every_order = list(permutations(range(1, len(target.split()) + 1)))
         times = len(every_order)
@@ -101,7 +102,10 @@ def test_what_is_left_out_is_counted(trained: Trained, tmp_path: Path) -> None:
 def test_decoded_orders_are_those_of_generate(trained: Trained) -> None:
     found = decode_orders(trained, split_files(trained.recipe, "dev"), device=CPU)
     sources = (learned().folder / "dev.source").read_text().splitlines()
-    answers = [hypotheses[0] for hypotheses in Generator(trained, device=CPU).generate(sources)]
+    answers = [
+        hypotheses[0]
+        for hypotheses in Generator(LoadedModel(trained, device=CPU), name="run").generate(sources)
+    ]
     finished = {line: hypothesis for line, hypothesis in enumerate(answers, start=1) if hypothesis.finished}
     assert {one.line: one.positions for one in found.sentences} == {
         line: hypothesis.positions for line, hypothesis in finished.items()

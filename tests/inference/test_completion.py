@@ -22,6 +22,7 @@ from anyorder.inference.canvas_text import CanvasText, CompiledCanvas
 from anyorder.inference.completion import filled
 from anyorder.inference.generator import Generator
 from anyorder.inference.hypothesis import Completion
+from anyorder.inference.loaded_model import LoadedModel
 from anyorder.inference.model_folder import Trained
 from anyorder.models.indigo import Indigo
 from anyorder.text.tokenizer import Tokenizer
@@ -68,8 +69,11 @@ def generator(seed: int = 0, first: str = "word") -> Generator:
     shape = Shape(vocabulary=tokenizer.size, target_vocabulary=tokenizer.target_size)
     model = Indigo(recipe.model, shape, marks_given=True, reads_required=True).eval()
     return Generator(
-        Trained(model=model, tokenizer=tokenizer, recipe=recipe, common_words=frozenset(), scores={}),
-        device=torch.device("cpu"),
+        LoadedModel(
+            Trained(model=model, tokenizer=tokenizer, recipe=recipe, common_words=frozenset(), scores={}),
+            device=torch.device("cpu"),
+        ),
+        name="random",
     )
 
 
@@ -286,10 +290,13 @@ def test_words_are_found_where_they_stand(text: str) -> None:
     [
         ("ein Hund", "has no blank; write ___"),
         ("ein ___ ___ Hund", "two blanks stand side by side"),
+        ("ein ____ Hund", "template = 'ein ____ Hund': has 4 underscores in a row; a blank is three: ___"),
+        ("ein ___ Hund _____{2}", "has 5 underscores in a row; a blank is three: ___"),
+        ({"must": ["ein ____ Hund"]}, "must = 'ein ____ Hund': has 4 underscores in a row"),
         ("ein ___{3,1}", "must be ___, ___{2}"),
         ("ein ___{1-3} Hund", "template: '___{1-3}': must be ___, ___{2}"),
         ("ein ___{1, 3} Hund", "template: '___{1, 3}': must be ___, ___{2}"),
-        ("ein ___{x} Hund", "with a space before braces that mean themselves"),
+        ("ein ___{x} Hund", "with a space before braces that are text"),
         (f"ein ___{{1,{'9' * 20}}} Hund", "must be ___, ___{2}"),
         (
             {"template": "___{1} und ___{1}", "must": ["a", "b"], "in_order": True},
@@ -317,6 +324,22 @@ def test_what_cannot_be_is_said_in_one_line(canvas: object, complaint: str) -> N
 def test_what_is_required_needs_a_source(sources: list[str] | None) -> None:
     with pytest.raises(UserError, match=r"^canvas 1: source: missing or blank; this model needs one$"):
         generator().complete(sources, [{"must": ["Hund"]}])
+
+
+def test_underscores_of_a_prefix_are_text() -> None:
+    assert one({"prefix": "a ____ b"}).text.startswith("a ____ b")
+
+
+def test_one_canvas_gets_one_answer_and_a_list_a_list() -> None:
+    template = "Ein ___ rennt"
+    [of_list] = generator().complete(["ein Hund"], [template], beam=2, n_best=2)
+    alone = generator().complete("ein Hund", template, beam=2, n_best=2)
+    assert alone == generator().complete("ein Hund", {"template": template}, beam=2, n_best=2) == of_list
+    assert alone.text == alone[0].text
+    with pytest.raises(UserError, match="sources: a list given for one canvas"):
+        generator().complete(["ein Hund"], template)
+    with pytest.raises(UserError, match="sources: one source given for a list of canvases"):
+        generator().complete("ein Hund", [template])
 
 
 def test_only_indigo_completes(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
+import re
 import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ import anyorder
 from anyorder.config.order import Order
 from anyorder.errors import UserError
 from anyorder.inference.generator import Generator
-from anyorder.inference.hypothesis import Hypothesis
+from anyorder.inference.hypothesis import Answer, Hypothesis
 from anyorder.viz.animation import svg
 
 LINES = [*sentences(7, seed=3), "", "a word nobody knows", "   "]
@@ -51,6 +53,7 @@ FIELDS = {
     "gap_scores",
     "iterations",
 }
+EMPTY = Hypothesis("", 0.0, 0.0, True, (), (), (), (), 0)
 BEAM: dict[str, Any] = {"beam": 3, "n_best": 3}
 SEARCHES: list[dict[str, Any]] = [
     {},
@@ -109,8 +112,10 @@ def test_lines_together_are_answered_as_one_by_one(generator: Generator, options
 @pytest.mark.parametrize("options", SEARCHES, ids=str)
 def test_a_hypothesis_adds_up(generator: Generator, options: dict[str, Any]) -> None:
     for number, outputs in enumerate(generator.generate(LINES, **options)):
-        assert (outputs == []) == (number in BLANK)
-        assert len(outputs) <= options.get("n_best", 1)
+        assert 1 <= len(outputs) <= options.get("n_best", 1)
+        if number in BLANK:
+            assert outputs == [EMPTY]
+            continue
         for one in outputs:
             words = len(one.tokens)
             assert sorted(one.positions) == list(range(1, words + 1))
@@ -151,7 +156,7 @@ def test_the_score_of_an_output_in_its_own_order_is_its_log_prob(
         (source, one)
         for source, outputs in zip(LINES, generator.generate(LINES, **BEAM), strict=True)
         for one in outputs
-        if one.finished
+        if one.finished and source.strip()
     ]
     assert len(pairs) > 7
     orders = write_lines(tmp_path / "orders", [" ".join(map(str, one.positions)) for _, one in pairs])
@@ -316,11 +321,67 @@ def test_a_given_order_is_a_permutation_of_the_words(
     assert str(refused.value) == answer
 
 
-def test_a_bare_string_is_not_taken_for_its_characters(generator: Generator) -> None:
+def test_one_source_gets_one_answer_and_a_list_a_list(generator: Generator, pictures: Path) -> None:
+    assert generator.generate("a b c", **BEAM) == generator.generate(["a b c"], **BEAM)[0]
+    assert generator.generate("a b c").text == generator.generate("a b c").best.text
+    grids = np.load(pictures.parent / "dev.npy")
+    painter = Generator.load(pictures)
+    assert [painter.generate(grids[0])] == painter.generate(grids[:1])
+    one = generator.score("a b c", "c b a")
+    assert [one] == generator.score(["a b c"], ["c b a"])
+    assert generator.score("a b c", "c b a", order=[3, 1, 2]).positions == (3, 1, 2)
+    assert [generator.score("a b", "b a", order="marginal")] == generator.score(
+        ["a b"], ["b a"], order="marginal"
+    )
+
+
+def test_the_answer_to_a_blank_source_is_empty(generator: Generator) -> None:
+    assert generator.generate("") == generator.generate(" ", **BEAM) == [EMPTY]
+    assert generator.generate("").best.steps == []
+    assert generator.complete("", {}).text == ""
+
+
+def test_targets_are_scored_in_the_order_that_the_model_was_trained_in(tmp_path: Path) -> None:
+    learn(learned().recipe, tmp_path / "run", "order.name=r2l", "train.steps=1", "train.validate_lines=0")
+    generator = anyorder.load(tmp_path / "run")
+    found = generator.score("a b c", "c b a")
+    assert found.positions == (3, 2, 1)
+    assert (
+        found
+        == generator.score("a b c", "c b a", order="own")
+        == generator.score("a b c", "c b a", order="r2l")
+    )
+
+
+def test_a_model_and_an_answer_show_what_they_are(generator: Generator) -> None:
+    assert re.fullmatch(r"<Generator \w+: indigo, order rnd, [\d,]+ parameters, cpu>", repr(generator))
+    best = replace(generator.generate("a b c").best, text="a < b", score=-0.123456)
+    assert repr(best) == f"Hypothesis(text='a < b', score=-0.1235, finished={best.finished})"
+
+
+def test_an_answer_draws_its_steps_in_a_notebook() -> None:
+    tokens, positions = ("<b>", "a"), (2, 1)
+    best = Hypothesis("a <b>", -0.5, -1.0, True, tokens, positions, (-0.5, -0.25, 0.0), (0.0, 0.0), 2)
+    drawn = Answer([best, replace(best, text="other <b>")])._repr_html_()
+    assert drawn.startswith(best._repr_html_())
+    assert "<td" in drawn
+    assert "other &lt;b&gt;" in drawn
+    assert drawn.count("<tr>") == 1 + len(best.steps)
+    assert ">&lt;b&gt;</td>" in drawn
+    assert "a <b>" not in drawn
+    assert "0.607" in drawn  # exp(-0.5)
+
+
+def test_a_model_can_be_looked_through(generator: Generator) -> None:
+    assert not hasattr(generator, "extractor")
+    assert {"generate", "complete", "score"} <= {name for name, _ in inspect.getmembers(generator)}
+
+
+def test_a_list_is_needed_where_several_are_meant(generator: Generator) -> None:
     with pytest.raises(
         UserError, match=r"sources: one string given, must be a list of them, e.g. \['w1 w2'\]"
     ):
-        generator.generate("w1 w2")
+        next(generator.stream("w1 w2"))
     with pytest.raises(UserError, match="sources: one string given"):
         generator.score("a", ["b"])
     with pytest.raises(UserError, match="targets: one string given"):
@@ -357,7 +418,7 @@ def test_the_command_gives_what_the_library_gives(
     ]
     assert {name for row in rows for one in row["hypotheses"] for name in one} == FIELDS
     plain = call_here(capsys, "generate", learned().run, sources, *flags)
-    texts = [text for outputs in found for text in [one.text for one in outputs] or [""]]
+    texts = [one.text for outputs in found for one in outputs]
     assert plain.stdout.decode() == "".join(f"{text}\n" for text in texts)
 
 
@@ -374,7 +435,7 @@ def test_a_trace_has_a_row_for_each_word(
     generator: Generator, sources: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     drawn = call_here(capsys, "generate", learned().run, sources, "--trace").stdout.decode()
-    for outputs in generator.generate(LINES):
+    for outputs in generator.generate([line for line in LINES if line.strip()]):
         for one in outputs:
             assert f"{one.text}  ({one.score:.3f})" in drawn
     steps = sum(len(one.tokens) for outputs in generator.generate(LINES) for one in outputs)
@@ -552,7 +613,7 @@ def test_a_reader_that_has_had_enough_gets_no_traceback(
     streaming: Callable[..., subprocess.Popen[bytes]],
 ) -> None:
     process = streaming("generate", learned().run, "--json")
-    assert json.loads(ask(process, ""))["hypotheses"] == []
+    assert [one["text"] for one in json.loads(ask(process, ""))["hypotheses"]] == [""]
     process.stdout.close()
     process.stdin.write(b"a b c\n")
     assert process.wait(timeout=PATIENCE) in (0, 1)
@@ -563,7 +624,8 @@ def test_lines_of_stdin_are_answered_in_order_whatever_their_ends() -> None:
     given = b"a b c\r\n\nd e\nf"
     rows = json_lines(call("generate", learned().run, "--json", "--at-once", "2", given=given))
     assert [row["source"] for row in rows] == ["a b c", "", "d e", "f"]
-    assert [len(row["hypotheses"]) for row in rows] == [1, 0, 1, 1]
+    assert [len(row["hypotheses"]) for row in rows] == [1, 1, 1, 1]
+    assert rows[1]["hypotheses"][0]["text"] == ""
 
 
 def test_bad_utf8_on_stdin_is_answered_by_its_line_after_the_good_ones() -> None:

@@ -151,8 +151,9 @@ def test_what_a_model_can_not_read_is_said_in_a_line(capsys: Capture, run: Path,
         UserError, match=r"reads photos \(pathlib\.Path\) or feature vectors of width 1280, not text"
     ):
         model.generate(["red.png"])
-    with pytest.raises(UserError, match="sources: one path given, must be a list"):
-        model.generate(photo)
+    with pytest.raises(UserError, match="sources: one PosixPath given, must be a list"):
+        next(model.stream(photo))
+    assert model.generate(photo) == model.generate([photo])[0]
 
 
 def test_a_model_of_unknown_features_reads_no_photos(run: Path, photos: Path, tmp_path: Path) -> None:

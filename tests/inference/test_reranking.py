@@ -76,7 +76,7 @@ def test_ranks_are_those_of_both_scores_together(generator: Generator, weight: f
     answers = generator.generate(LINES, n_best=4, **options)
     changed = 0
     for source, outputs in zip(LINES, answers, strict=True):
-        wanted = by_hand(generator, source, weight=weight, penalty=penalty) if source else []
+        wanted = by_hand(generator, source, weight=weight, penalty=penalty) if source else [("", 0.0)]
         assert [one.text for one in outputs] == [text for text, _ in wanted]
         assert [one.score for one in outputs] == pytest.approx([score for _, score in wanted], abs=1e-4)
         plain = generator.generate([source], beam=4, length_penalty=penalty)[0]
@@ -120,7 +120,7 @@ def test_partners_find_more_and_judge_it_together(generator: Generator, partner:
     news = 0
     for source, outputs in zip(LINES, answers, strict=True):
         if not source:
-            assert outputs == []
+            assert [one.text for one in outputs] == [""]
             continue
         mine, theirs = (
             {one.text: one.score for one in reversed(each.generate([source], n_best=3, **options)[0])}
@@ -159,7 +159,8 @@ def test_completions_are_ranked_too(generator: Generator) -> None:
     plain = generator.complete([source], [canvas], **options)[0]
     ranked = generator.complete([source], [canvas], reverse=learned().run, reverse_weight=5.0, **options)[0]
     back = {
-        one.text: one.score + 5 * generator.score([one.text], [source])[0].score / (len(source.split()) + 1)
+        one.text: one.score
+        + 5 * generator.score([one.text], [source], order="l2r")[0].score / (len(source.split()) + 1)
         for one in plain
     }
     assert [one.text for one in ranked] == sorted(back, key=back.__getitem__, reverse=True)

@@ -1,6 +1,7 @@
-"""What a person gives of a target: text with blanks, required and forbidden words.
+"""What a user gives of a target, as text: a template with blanks, required and forbidden words.
 
-Here text becomes the canvas that a search keeps to; `filling` makes text of what was written.
+`CanvasText` checks it, and `CompiledCanvas` turns it into tokens that decoding keeps to. `completion` makes
+text of the result.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ from anyorder.text.pairs import SourceTokens
 from anyorder.text.tokenizer import SPECIALS, UNK, Tokenizer, Tokens
 from anyorder.text.words import located, splitter
 
-BLANK = re.compile(r"_{3,}(?:\{(?P<bounds>[^}]*)\})?")
+BLANK = re.compile(r"(?<!_)___(?!_)(?:\{(?P<bounds>[^}]*)\})?")
+TOO_LONG_BLANK = re.compile(r"_{4,}")
 BOUNDS = re.compile(r"(?P<least>\d{0,9})(?P<comma>,?)(?P<most>\d{0,9})", re.ASCII)
 ALTERNATIVE = "|"
 
 
 class CanvasText(config.Section):
-    """What must stand in a target, what must not, and where the rest goes."""
+    """What a target must contain, what it must not, and where the model may write.
+
+    A prefix and a suffix may be given together; a template and a draft each stand alone.
+    """
 
     template: str | None = Field(
         None, description="text with blanks: ___, or ___{1,3} for one to three words"
@@ -56,6 +61,11 @@ class CanvasText(config.Section):
             raise ValueError(
                 f"{' and '.join(frames + ends)} given: give a template, a draft, or a prefix and a suffix"
             )
+        for name, text in [("template", self.template or ""), *(("must", text) for text in self.must)]:
+            if too_long := TOO_LONG_BLANK.search(text):
+                raise ValueError(
+                    f"{name} = {text!r}: has {len(too_long[0])} underscores in a row; a blank is three: ___"
+                )
         if self.template is not None and not BLANK.search(self.template):
             raise ValueError(f"template = {self.template!r}: has no blank; write ___ where words are missing")
         if self.in_order and len(self.must) < 2:
@@ -71,28 +81,28 @@ class CanvasText(config.Section):
 
 @dataclass(frozen=True)
 class Given:
-    """A stretch of given text that nothing is written into."""
+    """A part of the given text that nothing is inserted into."""
 
     text: str
-    words: tuple[str, ...]  # as the target's rules split it
-    glued_left: bool = False  # no space was given between it and a blank beside it
+    words: tuple[str, ...]  # its words by the target's rules
+    glued_left: bool = False  # no space stands between it and the blank on this side
     glued_right: bool = False
 
 
 @dataclass(frozen=True)
 class CompiledWay:
-    """One of the ways to write an item, with its text."""
+    """One way to write a required item, with its text."""
 
     way: Way
     parts: tuple[Given, ...]
-    sizes: tuple[int, ...]  # tokens of each part
+    sizes: tuple[int, ...]  # number of tokens of each part
     is_draft: bool = False
 
 
 class CompiledCanvas:
-    """A person's canvas in a model's tokens.
+    """A user's canvas in the tokens of a model.
 
-    source: what words may be copied from; where: what messages begin with, e.g. a file and a line.
+    source: the source, from which words may be copied; where: begins error messages, e.g. a file and a line.
     """
 
     def __init__(
@@ -106,11 +116,11 @@ class CompiledCanvas:
         self._text, self._tokenizer, self._where = text, tokenizer, where
         self._source = source or SourceTokens(ids=[])
         self._rules = splitter(tokenizer.text.target)
-        self._parts: list[Given] = []  # of the template
-        self._draft_parts: list[Given] = []  # its words, which are required in their order
-        self._separators: dict[int, str] = {}  # of a draft: what stood between each part and the next
-        self._lead = self._trail = ""  # white space around the whole
-        self._numbered = False  # whether blanks have numbers that a person knows
+        self._parts: list[Given] = []  # given parts of the template
+        self._draft_parts: list[Given] = []  # words of the draft, which are required in their order
+        self._separators: dict[int, str] = {}  # of a draft: the text between each part and the next
+        self._lead = self._trail = ""  # white space around the given text
+        self._numbered = False  # whether the user gave blanks, which then have numbers
         blanks, before, after = self._frame()
         items = [self._ways(must) for must in self._musts()]
         self._tokens = self._encoded(self._parts, self._draft_parts, *itertools.chain.from_iterable(items))
@@ -136,7 +146,7 @@ class CompiledCanvas:
     # --- from text to tokens ---
 
     def _frame(self) -> tuple[list[Blank], int, list[int]]:
-        """Finds the given parts; returns the blanks, the first one's number and those right of each part."""
+        """Find the given parts; returns the blanks, the one before all parts and the one after each part."""
         text = self._text
         if text.draft is not None:
             self._split_draft(text.draft)
@@ -151,7 +161,7 @@ class CompiledCanvas:
     def _template(
         self, text: str, *, whole: tuple[str, str] | None = None
     ) -> tuple[list[Blank], int, list[int]]:
-        """whole: a prefix and a suffix, in which underscores mean themselves."""
+        """Split a template at its blanks; whole: a prefix and a suffix, in which underscores are text."""
         found = list(BLANK.finditer(text)) if whole is None else []
         pieces = [text[end:start] for end, start in pairwise([0, *_ends(found), len(text)])] if found else []
         pieces = pieces[::2] if found else list(whole or ())
@@ -179,7 +189,7 @@ class CompiledCanvas:
         return blanks, before, after
 
     def _blank(self, match: re.Match[str]) -> Blank:
-        if match["bounds"] is None:  # no braces: something is missing there
+        if match["bounds"] is None:  # no braces: one word or more
             return Blank(least=1)
         bounds = BOUNDS.fullmatch(match["bounds"])
         if bounds is not None and (bounds["least"] or bounds["most"]):
@@ -189,18 +199,18 @@ class CompiledCanvas:
                 return Blank(least=least, most=most)
         raise self.refusal(
             f"template: {match[0]!r}: must be ___, ___{{2}}, ___{{1,3}}, ___{{2,}} or ___{{,3}} words, "
-            "with a space before braces that mean themselves"
+            "with a space before braces that are text"
         )
 
     def _split_draft(self, text: str) -> None:
-        """Into words, with what stands between them."""
+        """Split a draft into words and the text between them."""
         self._lead, self._trail = _leading(text), _trailing(text)
         words = self._rules.split(text)
-        places = located(words, text)
-        if places is None:  # the rules change some characters: then words are what blanks separate
-            places = [match.span() for match in re.finditer(r"\S+", text)]
-        self._draft_parts = [self._given(text[start:end]) for start, end in places]
-        for number, ((_, end), (start, _)) in enumerate(pairwise(places)):
+        spans = located(words, text)
+        if spans is None:  # the rules change some characters: split at white space instead
+            spans = [match.span() for match in re.finditer(r"\S+", text)]
+        self._draft_parts = [self._given(text[start:end]) for start, end in spans]
+        for number, ((_, end), (start, _)) in enumerate(pairwise(spans)):
             self._separators[number] = text[end:start]
 
     def _given(self, text: str, *, glued_left: bool = False, glued_right: bool = False) -> Given:
@@ -210,7 +220,7 @@ class CompiledCanvas:
         return Given(text, words, glued_left=glued_left, glued_right=glued_right)
 
     def _encoded(self, *parts: Sequence[Given]) -> dict[tuple[str, ...], list[int]]:
-        """Tokens of all parts, by their words."""
+        """The tokens of all parts, by their words."""
         every = {part.words for some in parts for part in some}
         return {words: self._source.copied(_spelled(self._tokenizer, words)).ids for words in every}
 
@@ -219,7 +229,7 @@ class CompiledCanvas:
         return [" ___ ".join(must)] if self._text.in_order else must
 
     def _ways(self, must: str) -> list[list[Given]]:
-        """The parts of a phrase in all its ways; ___ inside it is where words may be inserted."""
+        """The parts of each alternative of a phrase; a blank inside it allows words there."""
         if self._text.in_order and ALTERNATIVE in must:
             raise self.refusal(f"must = {must!r}: alternatives can't be given with in_order")
         return [self._way(part.strip(), must) for part in must.split(ALTERNATIVE)]
@@ -227,13 +237,13 @@ class CompiledCanvas:
     def _way(self, phrase: str, must: str) -> list[Given]:
         if "___" not in phrase:
             return [self._given(phrase)]
-        texts = [part.strip() for part in re.split(r"_{3,}", phrase)]
-        if not all(texts) or re.search(r"_{3,}\{", phrase):
+        texts = [part.strip() for part in phrase.split("___")]
+        if not all(texts) or "___{" in phrase:
             raise self.refusal(f"must = {must!r}: a blank must stand between words, without bounds")
         return [self._given(text) for text in texts]
 
     def _in_order(self, parts: Sequence[Given], *, is_draft: bool = False) -> CompiledWay:
-        """Parts that follow each other, each whole, with room between them."""
+        """Parts that follow each other, each in one piece, with room for words between them."""
         encoded = [self._tokens[part.words] for part in parts]
         opens = [number == len(tokens) for tokens in encoded for number in range(1, len(tokens) + 1)]
         words = sum(len(part.words) for part in parts)
@@ -262,24 +272,24 @@ class CompiledCanvas:
                 yield ForbiddenWord.of_token(copied)
 
     def _check_room(self) -> None:
-        """Refuse items that no blank has room for."""
+        """Refuse required items that the blanks have no room for."""
         canvas = self.canvas
         rooms = tuple(UNLIMITED if blank.most is None else blank.most for blank in canvas.blanks)
         sizes = tuple(max(way.words for way in item) for item in canvas.items)
         if not items_fit(rooms, sizes):
             words = " + ".join(map(str, sizes))
-            told = ", ".join("any number" if room == UNLIMITED else str(room) for room in rooms)
+            allowed = ", ".join("any number" if room == UNLIMITED else str(room) for room in rooms)
             whole = ": what must appear in order goes into one blank" if self._text.in_order else ""
-            raise self.refusal(f"must: {words} words don't fit into blanks of at most {told} words{whole}")
+            raise self.refusal(f"must: {words} words don't fit into blanks of at most {allowed} words{whole}")
 
     def refusal(self, text: str) -> UserError:
         """An error about this canvas."""
         return UserError(f"{self._where}: {text}")
 
-    # --- what the way back to text needs ---
+    # --- from tokens back to text ---
 
     def parts_written(self, hypothesis: TokenHypothesis) -> Iterator[tuple[Given, int | None, Sequence[int]]]:
-        """The given parts: each with its number in the frame, if it is of that, and its tokens' steps."""
+        """Each given part with the steps of its tokens, and its number if it is part of the frame."""
         begin = 0
         for number, (part, size) in enumerate(zip(self._parts, self._sizes, strict=True)):
             yield part, number, range(begin, begin + size)
@@ -289,35 +299,35 @@ class CompiledCanvas:
             written = tuple(hypothesis.tokens[step] for step in steps)
             way = next(way for way in item if way.way.tokens == written)
             ends = list(accumulate(way.sizes, initial=0))
-            for place, (part, (first, end)) in enumerate(zip(way.parts, pairwise(ends), strict=True)):
-                yield part, place if way.is_draft else None, steps[first:end]
+            for index, (part, (first, end)) in enumerate(zip(way.parts, pairwise(ends), strict=True)):
+                yield part, index if way.is_draft else None, steps[first:end]
 
     @property
     def spaces_around(self) -> tuple[str, str]:
-        """White space that the given text begins and ends with."""
+        """The white space that the given text begins and ends with."""
         return self._lead, self._trail
 
     def separator(self, part: int) -> str | None:
-        """What a person wrote between a part of a draft and the next one."""
+        """The text between a part of a draft and the next part."""
         return self._separators.get(part)
 
     def blank_after(self, part: int | None) -> int | None:
-        """The number, from 1, of the blank right of a part of the frame, or of the first one for None."""
+        """The number, from 1, of the blank right of a part, or of the first blank for None."""
         if not self._numbered:
             return None
         number = self.canvas.before if part is None else self._after[part]
         return None if number == CLOSED else number + 1
 
     def join(self, words: Sequence[str]) -> str:
-        """By the target's rules."""
+        """Join words by the target's rules."""
         return self._rules.join(words)
 
     def words(self, tokens: Sequence[int]) -> list[str]:
-        """That these tokens spell."""
+        """The words that tokens spell."""
         return self._tokenizer.words(tokens, own=self._source.own)
 
 
-# Rules may be slow, and the same words are required again and again.
+# Splitting may be slow, and requests often require the same words.
 @lru_cache(maxsize=4096)
 def _split(side: config.Side, text: str) -> tuple[str, ...]:
     return tuple(splitter(side).split(text))
@@ -329,7 +339,7 @@ def _spelled(tokenizer: Tokenizer, words: tuple[str, ...]) -> Tokens:
 
 
 def _ends(matches: Sequence[re.Match[str]]) -> list[int]:
-    return [place for match in matches for place in match.span()]
+    return [index for match in matches for index in match.span()]
 
 
 def _leading(text: str) -> str:
@@ -341,7 +351,7 @@ def _trailing(text: str) -> str:
 
 
 def canvas_text(given: CanvasText | str | Mapping[str, Any], *, where: str) -> CanvasText:
-    """From a canvas, its keys, or a template alone. where: what messages begin with."""
+    """Check a canvas that is given as a template, as keys, or as such. where: begins error messages."""
     if isinstance(given, CanvasText):
         return given
     values = {"template": given} if isinstance(given, str) else given

@@ -14,6 +14,17 @@ from anyorder.inference.inputs import EncodedSource
 from anyorder.inference.model_folder import Trained
 from anyorder.text.tokenizer import Tokenizer
 
+# The answer to a blank source: nothing to read, nothing to write.
+EMPTY = TokenHypothesis(
+    tokens=(),
+    positions=(),
+    word_scores=(),
+    gap_scores=(),
+    finished=True,
+    merged_log_prob=0.0,
+    score=0.0,
+    iterations=0,
+)
 # Takes the line numbers of some sources, from 0, and returns the hypotheses of each.
 DecodeLines = Callable[[list[int]], list[list[TokenHypothesis]]]
 
@@ -50,12 +61,12 @@ def generate_batch(
 def decode_readable(
     sources: Sequence[EncodedSource], decode: DecodeLines, *, sourceless: bool
 ) -> list[list[TokenHypothesis]]:
-    """Decode all sources but blank ones, which get no hypotheses.
+    """Decode all sources but blank ones, whose answer is empty.
 
     sourceless: the model reads no source at all, so that blank ones are decoded too.
     """
     lines = [line for line, source in enumerate(sources) if sourceless or not source.is_blank]
-    found: list[list[TokenHypothesis]] = [[] for _ in sources]
+    found = [[EMPTY] for _ in sources]
     for line, hypotheses in zip(lines, decode(lines), strict=True):
         found[line] = hypotheses
     return found
@@ -71,7 +82,7 @@ def with_text(
     return Hypothesis(
         text=tokenizer.decode(hypothesis.sentence, own=own_words) if text is None else text,
         score=hypothesis.score,
-        log_prob=hypothesis.log_prob,
+        log_prob=float(hypothesis.log_prob),
         finished=hypothesis.finished,
         tokens=tuple(tokenizer.piece(token, own=own_words) for token in hypothesis.tokens),
         positions=hypothesis.positions,

@@ -5,52 +5,69 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeGuard, cast, overload
 
+import numpy as np
 import torch
 
 from anyorder import config
 from anyorder.errors import UserError
 from anyorder.inference.canvas_text import CanvasText, canvas_text
-from anyorder.inference.completion import check_completes, compile_canvases, complete_batch
-from anyorder.inference.generation import generate_batch
-from anyorder.inference.hypothesis import Completion, Hypothesis
-from anyorder.inference.inputs import InputEncoder, Source
-from anyorder.inference.model_folder import Trained, load_trained
-from anyorder.inference.reranking import AnyHypothesis, rerank_with_models
-from anyorder.inference.scoring import MarginalScore, TargetScore, score_targets
+from anyorder.inference.hypothesis import Answer, Completion, Hypothesis
+from anyorder.inference.inputs import Source
+from anyorder.inference.loaded_model import BATCH_CHUNK, LoadedModel
+from anyorder.inference.model_folder import Trained
+from anyorder.inference.scoring import MarginalScore, TargetScore
 from anyorder.inference.target_orders import TargetOrder
-from anyorder.models.kernels.packed import PRECISIONS, pack
-from anyorder.models.registry import ordered
-from anyorder.system.devices import pick_device
+from anyorder.models.kernels.packed import PRECISIONS
 from anyorder.text.tokenizer import Tokenizer
 
 __all__ = ["Generator", "Source"]
 
 STREAM_CHUNK = 64  # sources that `stream` waits for
-BATCH_CHUNK = 512  # sources of a list: those of similar length are decoded together
 SHOWN = 40  # characters of a wrong value in messages
+
+# Text with blanks, or the keys of a `CanvasText`.
+CanvasInput = str | Mapping[str, Any] | CanvasText
 
 
 class Generator:
-    """A trained model that generates, completes and scores text."""
+    """A trained model that generates, completes and scores text; `anyorder.load` makes one.
 
-    def __init__(self, trained: Trained, *, device: torch.device) -> None:
-        self.trained = trained
-        self.device = device
-        self._encoder = InputEncoder(trained, device=device)
-        self._other_models: dict[Path, Generator] = {}
+    Each method takes one source and returns its answer, or takes several and returns a list of answers.
+
+    >>> import anyorder
+    >>> anyorder.load("django-small", device="cpu")
+    <Generator django-small: indigo, order l2r, 4,327,681 parameters, cpu>
+    """
+
+    def __init__(self, model: LoadedModel, *, name: str) -> None:
+        self._model = model
+        self.name = name
 
     @classmethod
     def load(
         cls, folder: str | Path, *, device: str | None = None, precision: str = PRECISIONS[0]
     ) -> Generator:
         """Load a model from the folder of a run; `anyorder.load` documents the arguments."""
-        picked = pick_device(device or "auto")
-        _check_precision(precision, picked)
-        trained = load_trained(Path(folder), device=picked)
-        pack(trained.model, precision=precision)
-        return cls(trained, device=picked)
+        loaded = LoadedModel.load(Path(folder), device=device, precision=precision)
+        return cls(loaded, name=Path(folder).resolve().name)
+
+    def __repr__(self) -> str:
+        """Name, kind, order, size and device."""
+        recipe, size = self.trained.recipe, f"{self._model.parameters:,} parameters"
+        order = f"order {recipe.order_label}"
+        return f"<Generator {self.name}: {recipe.model.kind}, {order}, {size}, {self.device}>"
+
+    @property
+    def trained(self) -> Trained:
+        """The network, its recipe and its scores."""
+        return self._model.trained
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model runs."""
+        return self._model.device
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -59,14 +76,38 @@ class Generator:
 
     # --- generate ---
 
-    def generate(self, sources: Iterable[Source], **options: Any) -> list[list[Hypothesis]]:  # noqa: ANN401
-        """The best hypotheses for each source, best first; none for a blank line.
+    # In all overloads a string counts as one source, though it is an iterable of strings too.
+    @overload
+    def generate(self, sources: Source, **options: Any) -> Answer[Hypothesis]: ...  # noqa: ANN401
 
-        sources: lines of text, photos (pathlib.Path) or feature vectors, whichever the model reads.
-        options: keys of the recipe's [decode], e.g. beam=5, n_best=5, search="sample"; the recipe's own
-        settings hold for the others.
+    @overload
+    def generate(self, sources: Iterable[Source], **options: Any) -> list[Answer[Hypothesis]]: ...  # noqa: ANN401
+
+    def generate(
+        self,
+        sources: Source | Iterable[Source],
+        **options: Any,
+    ) -> Answer[Hypothesis] | list[Answer[Hypothesis]]:
+        """Write the answer to one source, or a list of answers to several.
+
+        sources: one source or an iterable of them: lines of text, photos (pathlib.Path) or feature vectors of
+        shape (S, W), whichever the model reads.
+        options: keys of the recipe's [decode], such as beam=5, n_best=5 or search="sample"; keys that are not
+        given have the recipe's values.
+
+        Returns an `Answer` for one source: its hypotheses, best first, as many as n_best. The answer to a
+        blank source is one empty hypothesis. For several sources, returns a list of answers.
+
+        >>> import anyorder
+        >>> model = anyorder.load("django-small")
+        >>> model.generate("params is an empty list .").text
+        'params = [ ]'
+        >>> [answer.best.text for answer in model.generate(["x is None .", "return y ."], beam=3)]
+        ['x = None', 'return y']
         """
-        return list(self.stream(sources, at_once=BATCH_CHUNK, **options))
+        if _is_one_source(sources):
+            return next(self.stream([sources], **options))
+        return list(self.stream(cast(Iterable[Source], sources), at_once=BATCH_CHUNK, **options))
 
     def stream(
         self,
@@ -74,156 +115,138 @@ class Generator:
         *,
         at_once: int = STREAM_CHUNK,
         **options: Any,  # noqa: ANN401
-    ) -> Iterator[list[Hypothesis]]:
-        """Like `generate`, but source by source, as they come."""
-        _refuse_bare_text(sources, name="sources")
+    ) -> Iterator[Answer[Hypothesis]]:
+        """Yield the answers to sources one by one, while the sources may still be coming.
+
+        at_once: how many sources to read and decode together; sources and options: as for `generate`.
+
+        >>> import anyorder
+        >>> model = anyorder.load("django-small")
+        >>> for answer in model.stream(iter(["x is None .", "return y ."])):
+        ...     print(answer.text)
+        x = None
+        return y
+        """
+        _refuse_one(sources, name="sources")
         settings = self.settings(**options)
         waiting, line = iter(sources), 0
         while chunk := list(islice(waiting, at_once)):
-            yield from self.answer(chunk, settings=settings, first_line=line)
+            yield from self._model.generate(chunk, settings=settings, first_line=line)
             line += len(chunk)
 
     def answer(
         self, sources: Sequence[Source], *, settings: config.Decode, first_line: int = 0
-    ) -> list[list[Hypothesis]]:
-        """Decode some sources together, with checked settings.
+    ) -> list[Answer[Hypothesis]]:
+        """Answer sources that are decoded together, with settings that `settings` returned.
 
         first_line: how many sources came before these; what is sampled for a source depends on its line.
         """
-        own = generate_batch(
-            self.trained,
-            self._encoder.encode_sources(sources),
-            settings=settings.alone,
-            device=self.device,
-            first_line=first_line,
-        )
-        of_partners = [
-            partner.answer(sources, settings=settings.alone, first_line=first_line)
-            for partner in self._partners(settings)
-        ]
-        return self._reranked(sources, [own, *of_partners], settings=settings)
+        return self._model.generate(sources, settings=settings, first_line=first_line)
 
     def settings(self, **options: Any) -> config.Decode:  # noqa: ANN401
-        """The recipe's [decode] with some keys changed; None leaves a key as it is.
+        """The recipe's [decode] with some keys changed and checked; None leaves a key as it is.
 
-        A beam that is not given is at least as wide as n_best. Models that rerank are loaded here, so that a
-        wrong one is refused before the work begins.
+        >>> import anyorder
+        >>> anyorder.load("django-small").settings(n_best=4).beam
+        4
         """
-        recipe = self.trained.recipe.decode
-        given = {key: value for key, value in options.items() if value is not None}
-        values = {**recipe.model_dump(), **given}
-        if "n_best" in given and "beam" not in given:
-            # n_best must be checked before it can be compared; the widest beam fits any n_best.
-            n_best = config.checked(
-                config.Decode, {**values, "beam": config.WIDEST_BEAM}, origin="decode"
-            ).n_best
-            values["beam"] = max(n_best, recipe.beam)
-        settings = config.checked(config.Decode, values, origin="decode")
-        misfit = self.trained.recipe.misfit(settings) or settings.nothing_to_choose
-        if misfit is not None:
-            raise UserError(misfit)
-        self.load_other_models(settings)
-        return settings
-
-    # --- several models ---
+        return self._model.settings(**options)
 
     def load_other_models(self, settings: config.Decode) -> None:
         """Load the partners and the reverse model, so that a wrong one is refused before the work begins."""
-        for folder in settings.others:
-            self._other_model(folder)
-
-    def _other_model(self, folder: Path) -> Generator:
-        """A partner or the reverse model, loaded once."""
-        if folder not in self._other_models:
-            loaded = Generator.load(folder, device=str(self.device))
-            ordered(loaded.trained.model, purpose=str(folder))
-            self._other_models[folder] = loaded
-        return self._other_models[folder]
-
-    def _partners(self, settings: config.Decode) -> list[Generator]:
-        return [self._other_model(folder) for folder in settings.partners]
-
-    def _reranked(
-        self, sources: Sequence[Source], found: list[list[list[AnyHypothesis]]], *, settings: config.Decode
-    ) -> list[list[AnyHypothesis]]:
-        """The best hypotheses for each source; found: by model, this one's first, and source."""
-        if not settings.others:
-            return found[0]
-        return rerank_with_models(
-            sources,
-            found,
-            [self, *self._partners(settings)],
-            reverse=None if settings.reverse is None else self._other_model(settings.reverse),
-            settings=settings,
-        )
-
-    def scores_by_length(
-        self, sources: Sequence[Source], targets: Sequence[str], *, penalty: float
-    ) -> list[float]:
-        """log p of each target in the model's own order / steps ** penalty, as hypotheses are ranked."""
-        return [
-            one.score / (len(one.positions) + 1) ** penalty  # each token is a step, and so is the end
-            for one in self.score(sources, targets, order="own")
-        ]
+        self._model.load_other_models(settings)
 
     # --- complete ---
 
+    @overload
     def complete(
         self,
-        sources: Sequence[Source] | None,
-        canvases: Sequence[CanvasText | str | Mapping[str, Any]],
+        sources: Source | None,
+        canvases: CanvasInput,
         *,
         names: Sequence[str] | None = None,
         **options: Any,  # noqa: ANN401
-    ) -> list[list[Completion]]:
-        """The best ways to write around what is given of each target, best first.
+    ) -> Answer[Completion]: ...
 
-        None for a blank source of which nothing is asked.
+    @overload
+    def complete(
+        self,
+        sources: Sequence[Source] | None,
+        canvases: Sequence[CanvasInput],
+        *,
+        names: Sequence[str] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> list[Answer[Completion]]: ...
 
-        sources: as many as canvases; None: for a model of targets alone. canvases: their keys, e.g.
-        {"must": ["dog", "beach"]}, or templates, e.g. "a ___ runs ___ the beach". options: as for `generate`.
-        names: what messages call each canvas; default: canvas 1 and so on.
+    def complete(
+        self,
+        sources: Source | Sequence[Source] | None,
+        canvases: CanvasInput | Sequence[CanvasInput],
+        *,
+        names: Sequence[str] | None = None,
+        **options: Any,
+    ) -> Answer[Completion] | list[Answer[Completion]]:
+        """Write around what is given of a target: blanks, required words, a prefix, a draft.
+
+        sources: one source for one canvas, or as many as there are canvases; None for a model that reads no
+        source.
+        canvases: one canvas or a list of them. A canvas is a template, such as "a ___ runs ___ the beach", or
+        a dict with the keys of `CanvasText`, such as {"must": ["dog"], "forbid": ["cat"]}.
+        names: what error messages call each canvas; by default "canvas 1" and so on.
+        options: as for `generate`.
+
+        Returns an `Answer` of completions for one canvas, or a list of them.
+
+        >>> import anyorder
+        >>> model = anyorder.load("django-small")
+        >>> best = model.complete("params is an empty list .", "params = ___", beam=4).best
+        >>> best.text, [fill.text for fill in best.fills]
+        ('params = [ ]', ['[ ]'])
+        >>> model.complete("call foo with x .", {"must": ["self"]}, beam=4).text
+        'self . foo ( x )'
         """
-        sources = [""] * len(canvases) if sources is None else sources
-        _refuse_bare_text(sources, name="sources")
-        _refuse_bare_text(canvases, name="canvases")
+        if _is_one_canvas(canvases):
+            if sources is not None and not _is_one_source(sources):
+                raise UserError(
+                    "sources: a list given for one canvas; give one source, or a list of canvases"
+                )
+            one = None if sources is None else [sources]
+            return self.complete(one, [canvases], names=names, **options)[0]
+        if _is_one_source(sources):
+            raise UserError("sources: one source given for a list of canvases; give a list of sources")
+        canvases = cast(Sequence[CanvasInput], canvases)
+        sources = [""] * len(canvases) if sources is None else cast(Sequence[Source], sources)
         if len(sources) != len(canvases):
             raise UserError(f"{len(sources)} sources but {len(canvases)} canvases: they go in pairs")
         where = names or [f"canvas {number}" for number in range(1, len(canvases) + 1)]
         texts = [canvas_text(canvas, where=name) for canvas, name in zip(canvases, where, strict=True)]
-        return self._complete(sources, texts, names=where, settings=self.settings(**options))
-
-    def _complete(
-        self,
-        sources: Sequence[Source],
-        texts: Sequence[CanvasText],
-        *,
-        names: Sequence[str],
-        settings: config.Decode,
-    ) -> list[list[Completion]]:
-        check_completes(self.trained, settings)
-        encoded = self._encoder.encode_sources(sources)
-        canvases = compile_canvases(self.trained, encoded, texts, names=names)
-        own: list[list[Completion]] = []
-        for first in range(0, len(sources), BATCH_CHUNK):
-            chunk = slice(first, first + BATCH_CHUNK)
-            own += complete_batch(
-                self.trained,
-                encoded[chunk],
-                canvases[chunk],
-                settings=settings.alone,
-                device=self.device,
-                first_line=first,
-            )
-        of_partners = [
-            partner._complete(sources, texts, names=names, settings=settings.alone)
-            for partner in self._partners(settings)
-        ]
-        return self._reranked(sources, [own, *of_partners], settings=settings)
+        return self._model.complete(sources, texts, names=where, settings=self.settings(**options))
 
     # --- score ---
 
-    # They overlap: a variable of type str may hold "marginal" too. Its owner gets what the name promises.
+    @overload
+    def score(  # type: ignore[overload-overlap]
+        self,
+        sources: Source,
+        targets: str,
+        *,
+        order: Literal["marginal"],
+        beam: int = 8,
+        samples: int | None = None,
+        seed: int = 1,
+    ) -> MarginalScore: ...
+
+    @overload
+    def score(  # type: ignore[overload-overlap]
+        self,
+        sources: Source,
+        targets: str,
+        *,
+        order: str | config.Order | Sequence[int] = "own",
+        beam: int = 8,
+        seed: int = 1,
+    ) -> TargetScore: ...
+
     @overload
     def score(  # type: ignore[overload-overlap]
         self,
@@ -242,56 +265,76 @@ class Generator:
         sources: Sequence[Source],
         targets: Sequence[str],
         *,
-        order: TargetOrder = "l2r",
+        order: TargetOrder = "own",
         beam: int = 8,
         seed: int = 1,
     ) -> list[TargetScore]: ...
 
     def score(
         self,
-        sources: Sequence[Source],
-        targets: Sequence[str],
+        sources: Source | Sequence[Source],
+        targets: str | Sequence[str],
         *,
-        order: TargetOrder = "l2r",
+        order: TargetOrder | Sequence[int] = "own",
         beam: int = 8,
         samples: int | None = None,
         seed: int = 1,
-    ) -> list[TargetScore] | list[MarginalScore]:
-        """log p of each target: in the given order, in the best one found ("sao") or in any ("marginal").
+    ) -> TargetScore | MarginalScore | list[TargetScore] | list[MarginalScore]:
+        """log p of a target given its source, or a list of them for several pairs.
 
-        order: also "own", the one that the model was trained in; left to right if it was random, or isn't
-        known here.
-        beam: orders to find for "sao" and "marginal", which adds them up, and the run's own with them.
-        samples: orders to draw for "marginal", to estimate what all the others add. seed: for what is drawn.
-        Targets may be of any length.
+        sources, targets: one of each, or two lists of the same length.
+        order: the order in which the target is written.
+            "own": the order that the model was trained in; for adaptive orders that of the bootstrap, and
+            left to right if it was random or can't be made here.
+            Another name of `anyorder.ORDERS`, or a recipe's [order] section.
+            "sao": the likeliest order that a search finds.
+            "marginal": any order: a lower bound of log p, which adds up the model's own order and those that
+            a search finds.
+            Positions of the target's words, counted from 1, in the order written; a list of them for several
+            targets.
+        beam: how many orders the search keeps, for "sao" and "marginal".
+        samples: for "marginal", how many orders to sample, to estimate log p in place of a lower bound.
+        seed: for the order "rnd" and for samples.
+
+        Returns a `TargetScore`, or for "marginal" a `MarginalScore`.
+
+        >>> import anyorder
+        >>> model = anyorder.load("django-small")
+        >>> found = model.score("params is an empty list .", "params = [ ]")
+        >>> round(found.score, 2), found.positions
+        (-0.19, (1, 2, 3, 4))
+        >>> backwards = model.score("params is an empty list .", "params = [ ]", order=[4, 3, 2, 1])
+        >>> backwards.score < found.score
+        True
         """
-        _refuse_bare_text(sources, name="sources")
-        _refuse_bare_text(targets, name="targets")
-        if len(sources) != len(targets):
-            raise UserError(f"{len(sources)} sources but {len(targets)} targets: they go in pairs")
-        return score_targets(
-            self.trained,
-            self._encoder,
-            sources,
+        if _is_one_source(sources) and isinstance(targets, str):
+            given = order if isinstance(order, str | config.Order) else [cast(Sequence[int], order)]
+            search: dict[str, Any] = {"beam": beam, "samples": samples, "seed": seed}
+            return self._model.score([sources], [targets], order=given, **search)[0]
+        _refuse_one(sources, name="sources")
+        _refuse_one(targets, name="targets")
+        return self._model.score(
+            cast(Sequence[Source], sources),
             targets,
-            order=order,
+            order=cast(TargetOrder, order),
             beam=beam,
             samples=samples,
             seed=seed,
-            device=self.device,
         )
 
 
-def _check_precision(precision: str, device: torch.device) -> None:
-    if precision not in PRECISIONS:
-        raise UserError(f"precision = {precision!r}: must be {' or '.join(PRECISIONS)}")
-    if precision == "int8" and device.type != "cpu":
-        raise UserError(f'precision = "int8" is for a CPU, not for {device}')
+def _is_one_source(sources: object) -> TypeGuard[Source]:
+    """Whether this is one source and not several; an array of shape (N, S, W) holds several."""
+    return isinstance(sources, str | Path) or (isinstance(sources, np.ndarray) and sources.ndim == 2)
 
 
-def _refuse_bare_text(texts: object, *, name: str) -> None:
-    """A string is a sequence of its characters, and that is never what is meant."""
-    if isinstance(texts, Path):
-        raise UserError(f"{name}: one path given, must be a list of them")
-    if isinstance(texts, str):
-        raise UserError(f"{name}: one string given, must be a list of them, e.g. [{texts[:SHOWN]!r}]")
+def _is_one_canvas(canvases: object) -> TypeGuard[CanvasInput]:
+    return isinstance(canvases, str | Mapping | CanvasText)
+
+
+def _refuse_one(given: object, *, name: str) -> None:
+    """Refuse one source or target where a list is needed; a string would count as its characters."""
+    if isinstance(given, str):
+        raise UserError(f"{name}: one string given, must be a list of them, e.g. [{given[:SHOWN]!r}]")
+    if _is_one_source(given):
+        raise UserError(f"{name}: one {type(given).__name__} given, must be a list of them")

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from anyorder import config
-from anyorder.inference.hypothesis import Hypothesis
+from anyorder.inference.hypothesis import AnyHypothesis
 from anyorder.inference.inputs import Source, as_text
-
-AnyHypothesis = TypeVar("AnyHypothesis", bound=Hypothesis)
 
 
 class Candidate(NamedTuple):

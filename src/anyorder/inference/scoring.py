@@ -84,12 +84,12 @@ def score_targets(
         )
     pairs = encoder.encode_pairs(sources, targets)
     if name == "own":
-        return score_given(model, examples_in_own_order(trained, pairs, seed=seed), device=device)
+        return score_given(model, examples_in_own_order(trained, pairs), device=device)
     if name == "sao":
-        examples = examples_in_order(trained, pairs, order="l2r", seed=seed)
+        examples = examples_in_order(trained, pairs, order="l2r")
         return score_best(model, examples, beam=beam, device=device)
     if name == "marginal":
-        examples = examples_in_own_order(trained, pairs, seed=seed)
+        examples = examples_in_own_order(trained, pairs)
         return score_in_any_order(model, examples, beam=beam, samples=samples or 0, seed=seed, device=device)
     examples = examples_in_order(trained, pairs, order=order, seed=seed)
     return score_given(model, examples, device=device)

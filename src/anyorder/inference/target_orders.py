@@ -20,7 +20,7 @@ TargetOrder = str | config.Order | Sequence[Sequence[int]]
 
 
 def examples_in_order(
-    trained: Trained, pairs: Sequence[EncodedPair], *, order: TargetOrder, seed: int
+    trained: Trained, pairs: Sequence[EncodedPair], *, order: TargetOrder, seed: int = 1
 ) -> list[Example]:
     """Pairs as arrays, with the positions that each target's steps fill; seed: for the random order."""
     lines = [
@@ -47,20 +47,20 @@ def examples_in_order(
     ]
 
 
-def examples_in_own_order(trained: Trained, pairs: Sequence[EncodedPair], *, seed: int) -> list[Example]:
+def examples_in_own_order(trained: Trained, pairs: Sequence[EncodedPair]) -> list[Example]:
     """Pairs in the order that the model was trained in; for adaptive orders, in that of the bootstrap.
 
-    Left to right if that order can't be made here: its parser or function may be missing, and order files
-    belong to the training targets.
+    Left to right if that order is random or can't be made here: its parser or function may be missing, and
+    order files belong to the training targets.
     """
     own = trained.recipe.fixed_order.model_copy(update={"files": {}})
     needs = order_rule(own.name).needs
     if needs in ("nothing", "counts", "function") or (needs == "heads" and own.parser):
         try:
-            return examples_in_order(trained, pairs, order=own, seed=seed)
+            return examples_in_order(trained, pairs, order=own)
         except UserError:  # the function or the parser is not installed here
             pass
-    return examples_in_order(trained, pairs, order="l2r", seed=seed)
+    return examples_in_order(trained, pairs, order="l2r")
 
 
 def _given_orders(lines: list[Line], orders: Sequence[Sequence[int]]) -> Iterator[list[int]]:

@@ -1,4 +1,4 @@
-"""Models that come with the package, by name."""
+"""The models that come with the package, found by their names."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ FOLDER = Path(__file__).parent
 
 
 def shipped_models() -> list[str]:
-    """Their names."""
+    """The names of the shipped models."""
     return sorted(folder.name for folder in FOLDER.iterdir() if (folder / "config.json").is_file())
 
 
 def located(model: Path) -> Path:
-    """The folder of a model; a name alone may mean one of ours, unless there is such a folder here."""
-    ours = FOLDER / model.name
-    return ours if model.parts == (model.name,) and not model.exists() and ours.is_dir() else model
+    """The folder of a model; a bare name is a shipped model unless a folder of that name exists here."""
+    shipped = FOLDER / model.name
+    return shipped if model.parts == (model.name,) and not model.exists() and shipped.is_dir() else model
 
 
 def is_shipped(model: Path) -> bool:
-    """Whether it comes with the package, by its name or by its folder."""
+    """Whether a model comes with the package, given its name or its folder."""
     return located(model).resolve().parent == FOLDER.resolve()
 
 
 def refuse_results(model: Path) -> None:
-    """Results lie in a model's own folder, but the package's stay as they came.
+    """Refuse to write results for a shipped model.
 
-    A new folder of the model's name would even hide it.
+    Results belong into the model's folder, but the package's folders stay as they were installed. A new
+    folder of that name in the working directory would hide the shipped model.
     """
     if is_shipped(model):
         raise UserError(

@@ -1,0 +1,202 @@
+"""A loaded model with the models that rerank for it: lists of sources in, lists of answers out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anyorder import config
+from anyorder.errors import UserError
+from anyorder.inference.canvas_text import CanvasText
+from anyorder.inference.completion import check_completes, compile_canvases, complete_batch
+from anyorder.inference.generation import generate_batch
+from anyorder.inference.hypothesis import Answer, AnyHypothesis, Completion, Hypothesis
+from anyorder.inference.inputs import InputEncoder, Source
+from anyorder.inference.model_folder import Trained, load_trained
+from anyorder.inference.reranking import rerank_with_models
+from anyorder.inference.scoring import MarginalScore, TargetScore, score_given, score_targets
+from anyorder.inference.target_orders import TargetOrder, examples_in_own_order
+from anyorder.models.kernels.packed import PRECISIONS, pack
+from anyorder.models.registry import ordered
+from anyorder.system.devices import pick_device
+
+BATCH_CHUNK = 512  # sources to encode and decode together; those of similar length share a batch
+
+
+class LoadedModel:
+    """A trained model on a device; partners and reverse models are loaded when settings ask for them."""
+
+    def __init__(self, trained: Trained, *, device: torch.device) -> None:
+        self.trained = trained
+        self.device = device
+        self.parameters = trained.parameters
+        self._encoder = InputEncoder(trained, device=device)
+        self._other_models: dict[Path, LoadedModel] = {}
+
+    @classmethod
+    def load(cls, folder: Path, *, device: str | None = None, precision: str = PRECISIONS[0]) -> LoadedModel:
+        """Load a model from its folder; `anyorder.load` documents the arguments."""
+        picked = pick_device(device or "auto")
+        _check_precision(precision, picked)
+        trained = load_trained(folder, device=picked)
+        loaded = cls(trained, device=picked)  # counts the parameters, which packed int8 weights no longer are
+        pack(trained.model, precision=precision)
+        return loaded
+
+    def settings(self, **options: Any) -> config.Decode:  # noqa: ANN401
+        """The recipe's [decode] with some keys changed; None leaves a key as it is.
+
+        A beam that is not given is at least as wide as n_best. Models that rerank are loaded here, so that a
+        wrong one is refused before the work begins.
+        """
+        recipe = self.trained.recipe.decode
+        given = {key: value for key, value in options.items() if value is not None}
+        values = {**recipe.model_dump(), **given}
+        if "n_best" in given and "beam" not in given:
+            # n_best must be checked before it can be compared; the widest beam fits any n_best.
+            n_best = config.checked(
+                config.Decode, {**values, "beam": config.WIDEST_BEAM}, origin="decode"
+            ).n_best
+            values["beam"] = max(n_best, recipe.beam)
+        settings = config.checked(config.Decode, values, origin="decode")
+        misfit = self.trained.recipe.misfit(settings) or settings.nothing_to_choose
+        if misfit is not None:
+            raise UserError(misfit)
+        self.load_other_models(settings)
+        return settings
+
+    def generate(
+        self, sources: Sequence[Source], *, settings: config.Decode, first_line: int = 0
+    ) -> list[Answer[Hypothesis]]:
+        """Decode some sources together, with checked settings.
+
+        first_line: how many sources came before these; what is sampled for a source depends on its line.
+        """
+        own = generate_batch(
+            self.trained,
+            self._encoder.encode_sources(sources),
+            settings=settings.alone,
+            device=self.device,
+            first_line=first_line,
+        )
+        of_partners: list[Sequence[Sequence[Hypothesis]]] = [
+            partner.generate(sources, settings=settings.alone, first_line=first_line)
+            for partner in self._partners(settings)
+        ]
+        return self._reranked(sources, [own, *of_partners], settings=settings)
+
+    def complete(
+        self,
+        sources: Sequence[Source],
+        texts: Sequence[CanvasText],
+        *,
+        names: Sequence[str],
+        settings: config.Decode,
+    ) -> list[Answer[Completion]]:
+        """Write around the canvas of each source; names: what error messages call the canvases."""
+        check_completes(self.trained, settings)
+        encoded = self._encoder.encode_sources(sources)
+        canvases = compile_canvases(self.trained, encoded, texts, names=names)
+        own: list[list[Completion]] = []
+        for first in range(0, len(sources), BATCH_CHUNK):
+            chunk = slice(first, first + BATCH_CHUNK)
+            own += complete_batch(
+                self.trained,
+                encoded[chunk],
+                canvases[chunk],
+                settings=settings.alone,
+                device=self.device,
+                first_line=first,
+            )
+        of_partners: list[Sequence[Sequence[Completion]]] = [
+            partner.complete(sources, texts, names=names, settings=settings.alone)
+            for partner in self._partners(settings)
+        ]
+        return self._reranked(sources, [own, *of_partners], settings=settings)
+
+    def score(
+        self,
+        sources: Sequence[Source],
+        targets: Sequence[str],
+        *,
+        order: TargetOrder,
+        beam: int = 8,
+        samples: int | None = None,
+        seed: int = 1,
+    ) -> list[TargetScore] | list[MarginalScore]:
+        """Score each target given its source; `Generator.score` documents the arguments."""
+        if len(sources) != len(targets):
+            raise UserError(f"{len(sources)} sources but {len(targets)} targets: they go in pairs")
+        return score_targets(
+            self.trained,
+            self._encoder,
+            sources,
+            targets,
+            order=order,
+            beam=beam,
+            samples=samples,
+            seed=seed,
+            device=self.device,
+        )
+
+    # --- several models ---
+
+    def load_other_models(self, settings: config.Decode) -> None:
+        """Load the partners and the reverse model, so that a wrong one is refused before the work begins."""
+        for folder in settings.others:
+            self._other_model(folder)
+
+    def _other_model(self, folder: Path) -> LoadedModel:
+        """A partner or the reverse model, loaded once."""
+        if folder not in self._other_models:
+            loaded = LoadedModel.load(folder, device=str(self.device))
+            ordered(loaded.trained.model, purpose=str(folder))
+            self._other_models[folder] = loaded
+        return self._other_models[folder]
+
+    def _partners(self, settings: config.Decode) -> list[LoadedModel]:
+        return [self._other_model(folder) for folder in settings.partners]
+
+    def _reranked(
+        self,
+        sources: Sequence[Source],
+        found: Sequence[Sequence[Sequence[AnyHypothesis]]],
+        *,
+        settings: config.Decode,
+    ) -> list[Answer[AnyHypothesis]]:
+        """The best hypotheses for each source; found: by model, this one first, and by source."""
+        best = found[0]
+        if settings.others:
+            best = rerank_with_models(
+                sources,
+                found,
+                [self, *self._partners(settings)],
+                reverse=None if settings.reverse is None else self._other_model(settings.reverse),
+                settings=settings,
+            )
+        return [Answer(hypotheses) for hypotheses in best]
+
+    def scores_by_length(
+        self, sources: Sequence[Source], targets: Sequence[str], *, penalty: float
+    ) -> list[float]:
+        """log p of each target in the model's own order / steps ** penalty, as hypotheses are ranked."""
+        pairs = self._encoder.encode_pairs(sources, targets)
+        scores = score_given(
+            ordered(self.trained.model, purpose="rerank"),
+            examples_in_own_order(self.trained, pairs),
+            device=self.device,
+        )
+        return [
+            one.score / (len(one.positions) + 1) ** penalty  # each token is a step, and so is the end
+            for one in scores
+        ]
+
+
+def _check_precision(precision: str, device: torch.device) -> None:
+    if precision not in PRECISIONS:
+        raise UserError(f"precision = {precision!r}: must be {' or '.join(PRECISIONS)}")
+    if precision == "int8" and device.type != "cpu":
+        raise UserError(f'precision = "int8" is for a CPU, not for {device}')
