@@ -125,6 +125,18 @@ class Watcher:
         self.validations.append((step, best))
 
 
+@dataclass
+class Interrupter(Watcher):
+    """Asks a training to stop after a step, by Ctrl-C or as a batch system does."""
+
+    at: int = 0
+    by: signal.Signals = signal.SIGINT
+
+    def trained(self, step: int, steps: int, metrics: dict[str, float]) -> None:
+        if step == self.at:
+            os.kill(os.getpid(), self.by)
+
+
 def learn(recipe: Path, run: Path, *overrides: str, **how: bool) -> Watcher:
     """Train in this process."""
     watcher = Watcher()

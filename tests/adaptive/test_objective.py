@@ -1,4 +1,4 @@
-"""Orders found while learning: how they weigh, how they are kept, and that a run with them can be resumed."""
+"""Orders found while learning: their weights, their storage, and that a run with them can be resumed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import torch
 from conftest import random_examples, tiny_model
 from corpora import (
     WORDS,
+    Interrupter,
     assert_one_line_refusal,
     call_here,
     full_disk,
@@ -29,7 +30,7 @@ from anyorder.adaptive.candidates import Orders
 from anyorder.adaptive.objective import annealed, learn_from, order_weights
 from anyorder.adaptive.schedule import summarise
 from anyorder.adaptive.search import search_batch, searching
-from anyorder.adaptive.store import OrderStore, SearchStopped, kept_folder, search_all
+from anyorder.adaptive.store import OrderStore, SearchStopped, search_and_store, stored_orders_folder
 from anyorder.config.order import Search
 from anyorder.config.recipe import Recipe
 from anyorder.data.batches import collate
@@ -41,6 +42,7 @@ from anyorder.models.loss import batch_loss, score_steps
 from anyorder.system.distributed import Processes
 from anyorder.training.checkpoint import checkpoints
 from anyorder.training.run_folder import recipe_of_run
+from anyorder.training.trainer import train
 
 ADAPTIVE = [
     "order.name=sao",
@@ -124,7 +126,7 @@ def test_the_search_has_its_own_dropout_and_leaves_the_model_as_it_was() -> None
         assert torch.equal(search_batch(model, batch, settings).log_probs, plain)
 
 
-def test_kept_orders_are_those_found(tmp_path: Path) -> None:
+def test_stored_orders_are_those_found(tmp_path: Path) -> None:
     recipe = recipe_of(
         learned().recipe, tmp_path / "run", "order.name=sao", "search.beam=3", "search.dropout=0"
     )
@@ -132,16 +134,16 @@ def test_kept_orders_are_those_found(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     model = tiny_model(words=40, dtype=torch.float32)
     here = Processes(rank=0, count=1, device=torch.device("cpu"))
-    kept = search_all(model, data, recipe, here, step=7)
+    stored = search_and_store(model, data, recipe, here, step=7)
     pairs = np.array([3, 0, 11])
     batch = collate([data.example(int(pair), seed=0, epoch=0) for pair in pairs])
-    found, expected = kept.of(pairs, device=here.device), search_batch(model, batch, recipe.search)
+    found, expected = stored.of(pairs, device=here.device), search_batch(model, batch, recipe.search)
     torch.testing.assert_close(found.log_probs, expected.log_probs)
     for row, length in enumerate(batch.lengths.tolist()):
         alive = expected.log_probs[row] > NEG_INF
         assert torch.equal(found.positions[row, alive, :length], expected.positions[row, alive, :length])
-    again = search_all(tiny_model(words=40, seed=1, dtype=torch.float32), data, recipe, here, step=7)
-    assert np.array_equal(again.log_probs, kept.log_probs)
+    again = search_and_store(tiny_model(words=40, seed=1, dtype=torch.float32), data, recipe, here, step=7)
+    assert np.array_equal(again.log_probs, stored.log_probs)
 
 
 @pytest.mark.parametrize("how", [[], ["search.refresh=0"], ["search.refresh=0", "search.learn_from=all"]])
@@ -156,13 +158,18 @@ def test_a_run_with_searched_orders_goes_on_where_it_stopped(how: list[str], tmp
 
 def test_the_bootstrap_order_comes_first(tmp_path: Path) -> None:
     """Until its last step, a run with searched orders is the run in the bootstrap order."""
-    common = ["train.steps=4", "train.validate_every=4"]
+    common = ["train.steps=5", "train.validate_every=4"]
     learn(learned().recipe, tmp_path / "sao", *ADAPTIVE, *common, "search.bootstrap=r2l")
     learn(learned().recipe, tmp_path / "r2l", "order.name=r2l", *common)
-    assert last_weights(tmp_path / "sao") == last_weights(tmp_path / "r2l")
+    at_4, at_5 = (
+        [(tmp_path / run / f"last/step-{step}/model.safetensors").read_bytes() for run in ("sao", "r2l")]
+        for step in (4, 5)
+    )
+    assert at_4[0] == at_4[1]
+    assert at_5[0] != at_5[1]
 
 
-def test_only_the_newest_orders_are_kept(tmp_path: Path) -> None:
+def test_only_the_newest_orders_stay_stored(tmp_path: Path) -> None:
     learn(learned().recipe, tmp_path / "run", *ADAPTIVE, "train.validate_every=7")
     progress = json.loads((checkpoints(tmp_path / "run")[-1].folder / "progress.json").read_text())
     assert [folder.name for folder in (tmp_path / "run" / "orders").iterdir()] == [
@@ -188,14 +195,14 @@ def test_each_search_is_logged_once(tmp_path: Path) -> None:
     assert len([note for note in watched.notes if "targets searched" in note]) == len(whole)
 
 
-def test_a_search_is_summarised_by_what_it_kept(tmp_path: Path) -> None:
+def test_a_search_is_summarised_by_the_orders_stored(tmp_path: Path) -> None:
     recipe = recipe_of(learned().recipe, tmp_path / "run", "order.name=sao", "search.beam=2")
     data = prepare(recipe).train
     lengths = data.corpus.target.lengths()
     tokens, pairs = int(lengths.sum()), len(data)
     assert data.positions is not None
-    kept = OrderStore(
-        values=np.zeros(2 * tokens, dtype=np.int16),
+    stored = OrderStore(
+        positions=np.zeros(2 * tokens, dtype=np.int16),
         log_probs=np.tile(np.array([-1.0, -3.0], dtype=np.float32), (pairs, 1)),
         offsets=data.corpus.target.offsets,
     )
@@ -206,18 +213,18 @@ def test_a_search_is_summarised_by_what_it_kept(tmp_path: Path) -> None:
         positions[pair, :, :length] = torch.stack(both)
     several = lengths > 1
     of_two = np.flatnonzero(several)[0]
-    kept.put(np.arange(pairs), Orders(positions, torch.from_numpy(kept.log_probs)))
-    kept.log_probs[of_two] = [-1.0, NEG_INF]
+    stored.put(np.arange(pairs), Orders(positions, torch.from_numpy(stored.log_probs)))
+    stored.log_probs[of_two] = [-1.0, NEG_INF]
 
-    summary = summarise(kept, data, recipe.search)
+    summary = summarise(stored, data, recipe.search)
     assert summary.targets == several.sum()
     assert summary.in_bootstrap_order == (several & (np.arange(pairs) % 3 > 0)).sum()
     assert summary.margin == pytest.approx(2.0)
     assert summary.others == pytest.approx((several.sum() - 1) / (1 + math.exp(2)))
-    certain = summarise(kept, data, recipe.search.model_copy(update={"weights": "best"}))
+    certain = summarise(stored, data, recipe.search.model_copy(update={"weights": "best"}))
     assert certain.others == 0
-    assert summarise(kept, data, recipe.search.model_copy(update={"max_length": 1})).targets == 0
-    assert summarise(kept, replace(data, positions=None), recipe.search).in_bootstrap_order is None
+    assert summarise(stored, data, recipe.search.model_copy(update={"max_length": 1})).targets == 0
+    assert summarise(stored, replace(data, positions=None), recipe.search).in_bootstrap_order is None
 
 
 def test_who_finds_only_the_bootstrap_order_learns_what_that_order_teaches(tmp_path: Path) -> None:
@@ -233,21 +240,84 @@ def test_who_finds_only_the_bootstrap_order_learns_what_that_order_teaches(tmp_p
     assert last_weights(tmp_path / "sao") == last_weights(tmp_path / "l2r")
 
 
+def test_by_default_the_bootstrap_is_the_papers_or_a_quarter_of_a_short_run(tmp_path: Path) -> None:
+    def bootstrap_steps(*overrides: str) -> int:
+        return recipe_of(learned().recipe, tmp_path / "run", "order.name=sao", *overrides).bootstrap_steps
+
+    assert bootstrap_steps("train.steps=100000") == bootstrap_steps("train.steps=24000") == 6000
+    assert bootstrap_steps("train.steps=200") == 50
+    assert bootstrap_steps("train.steps=1") == 0
+    assert bootstrap_steps("train.steps=200", "search.bootstrap_steps=7") == 7
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_a_search_that_would_never_begin_is_refused(
+    dry: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run, sao = tmp_path / "run", ["order.name=sao", "search.bootstrap_steps=12", "train.steps=12"]
+    answer = call_here(capsys, "train", learned().recipe, *sao, f"run={run}", *dry)
+    assert_one_line_refusal(
+        answer, 'search.bootstrap_steps = 12: must be less than train.steps = 12, or order.name = "sao" never'
+    )
+    assert not run.exists()
+
+
+def test_a_resumed_run_keeps_the_bootstrap_that_it_began_with(tmp_path: Path) -> None:
+    """Also a run that began when the default was 6,000, whatever the number of updates."""
+    run, options = tmp_path / "run", ["order.name=sao", "search.beam=2"]
+    learn(learned().recipe, run, *options, "train.steps=8", "train.validate_every=4")
+    assert recipe_of_run(run).search.bootstrap_steps == 2
+    learn(learned().recipe, run, *options, "train.steps=12", "train.validate_every=4", resume=True)
+    assert recipe_of_run(run).search.bootstrap_steps == 2
+
+    old = tmp_path / "old"
+    learn(learned().recipe, old, "train.steps=4")
+    saved = json.loads((old / "recipe.json").read_text())
+    saved["search"]["bootstrap_steps"] = 6000
+    (old / "recipe.json").write_text(json.dumps(saved))
+    learn(learned().recipe, old, "train.steps=8", resume=True)
+    assert recipe_of_run(old).search.bootstrap_steps == 6000
+
+
+def test_a_model_whose_search_never_began_is_not_called_searched(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Runs of before could be such."""
+    run, fixed = tmp_path / "run", tmp_path / "fixed"
+    learn(learned().recipe, run, "train.steps=4")
+    shutil.copytree(run, fixed)
+    saved = json.loads((run / "config.json").read_text())
+    saved["recipe"]["order"]["name"] = "sao"
+    saved["recipe"]["search"]["bootstrap_steps"] = 6000
+    (run / "config.json").write_text(json.dumps(saved))
+    label = "sao (no search: bootstrap only)"
+    assert json.loads(call_here(capsys, "info", run, "--json").stdout)["order"] == label
+    assert f"order: `{label}`" in call_here(capsys, "card", run).stdout.decode()
+    for one in (run, fixed):
+        assert call_here(capsys, "evaluate", one, "--split", "dev").returncode == 0
+    compared = call_here(capsys, "compare", run, fixed, "--split", "dev", "--format", "json")
+    assert compared.returncode == 0, compared.stderr
+    assert [row["order"] for row in json.loads(compared.stdout)["rows"]] == [label, "l2r"]
+
+
 def test_a_bootstrap_that_is_no_order_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"search.bootstrap must be a fixed order, not sao"):
         recipe_of(learned().recipe, tmp_path / "run", "order.name=sao", "search.bootstrap=sao")
 
 
 def test_the_temperature_falls_by_equal_factors() -> None:
-    settings = Search(bootstrap_steps=10, start_temperature=8.0, temperature=0.5, anneal_steps=4)
-    temperatures = {step: annealed(settings, step=step).temperature for step in (10, 11, 12, 14, 15, 99)}
+    settings = Search(start_temperature=8.0, temperature=0.5, anneal_steps=4)
+    temperatures = {
+        step: annealed(settings, step=step, bootstrap_steps=10).temperature
+        for step in (10, 11, 12, 14, 15, 99)
+    }
     assert temperatures == pytest.approx({10: 8.0, 11: 4.0, 12: 2.0, 14: 0.5, 15: 0.5, 99: 0.5})
-    assert annealed(Search(bootstrap_steps=10), step=11).temperature == 1.0
+    assert annealed(Search(), step=11, bootstrap_steps=10).temperature == 1.0
 
 
 def test_gumbel_noise_falls_with_the_temperature() -> None:
-    settings = Search(bootstrap_steps=0, start_temperature=3.0, temperature=1.0, anneal_steps=2, gumbel=0.5)
-    noise = {step: annealed(settings, step=step).gumbel for step in (0, 2, 3)}
+    settings = Search(start_temperature=3.0, temperature=1.0, anneal_steps=2, gumbel=0.5)
+    noise = {step: annealed(settings, step=step, bootstrap_steps=0).gumbel for step in (0, 2, 3)}
     assert noise == pytest.approx({0: 1.5, 2: 0.5, 3: 0.5})
 
 
@@ -270,19 +340,19 @@ def test_a_stopped_search_goes_on_where_it_was(tmp_path: Path) -> None:
     data, here = prepare(recipe).train, Processes(rank=0, count=1, device=torch.device("cpu"))
 
     def found(recipe: Recipe, *, seed: int = 0, **how: Any) -> OrderStore:  # noqa: ANN401
-        return search_all(
+        return search_and_store(
             tiny_model(words=40, seed=seed, dtype=torch.float32), data, recipe, here, step=7, **how
         )
 
     with pytest.raises(SearchStopped):
         found(recipe, interrupted=StoppedAfter(batches=2))
-    assert not kept_folder(recipe.run, 7).exists()
-    told: list[tuple[int, int]] = []
-    gone_on = found(recipe, progress=lambda done, total: told.append((done, total)))
-    assert told[-1] == (len(data), len(data))
+    assert not stored_orders_folder(recipe.run, 7).exists()
+    reported: list[tuple[str, int, int]] = []
+    gone_on = found(recipe, progress=lambda *report: reported.append(report))
+    assert reported[-1] == ("searching orders", len(data), len(data))
     expected = found(whole)
     assert np.array_equal(gone_on.log_probs, expected.log_probs)
-    assert np.array_equal(gone_on.values, expected.values)
+    assert np.array_equal(gone_on.positions, expected.positions)
     # Other weights would find others: the two batches of before were not searched again.
     other = recipe.model_copy(update={"run": tmp_path / "other"})
     with pytest.raises(SearchStopped):
@@ -296,16 +366,16 @@ def test_a_stopped_search_of_other_settings_is_not_gone_on_with(tmp_path: Path) 
     data, here = prepare(recipe).train, Processes(rank=0, count=1, device=torch.device("cpu"))
     model = tiny_model(words=40, dtype=torch.float32)
     with pytest.raises(SearchStopped):
-        search_all(model, data, recipe, here, step=7, interrupted=StoppedAfter(batches=2))
+        search_and_store(model, data, recipe, here, step=7, interrupted=StoppedAfter(batches=2))
     wider = recipe.model_copy(update={"search": recipe.search.model_copy(update={"beam": 4})})
-    assert search_all(model, data, wider, here, step=7).log_probs.shape == (len(data), 4)
+    assert search_and_store(model, data, wider, here, step=7).log_probs.shape == (len(data), 4)
 
 
 def test_a_full_disk_is_said_before_anything_is_searched(tmp_path: Path) -> None:
     recipe = recipe_of(learned().recipe, tmp_path / "run", "order.name=sao")
     data, here = prepare(recipe).train, Processes(rank=0, count=1, device=torch.device("cpu"))
     with full_disk(), pytest.raises(UserError, match=r"step-7: can't be written: File too large"):
-        search_all(tiny_model(words=40, dtype=torch.float32), data, recipe, here, step=7)
+        search_and_store(tiny_model(words=40, dtype=torch.float32), data, recipe, here, step=7)
 
 
 def test_targets_too_long_to_search_are_counted(tmp_path: Path) -> None:
@@ -318,7 +388,7 @@ def test_targets_too_long_to_search_are_counted(tmp_path: Path) -> None:
 
 
 def test_orders_searched_apart_are_learned_from(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """What `search-orders` finds is what training goes on with, as the place of the last search says."""
+    """Training goes on with what `search-orders` finds, as its record of the last search shows."""
     run, output = tmp_path / "run", tmp_path / "orders.jsonl"
     options = [*ADAPTIVE, "search.refresh=100", "train.validate_every=3"]
     learn(learned().recipe, run, *options, "train.steps=9")
@@ -346,7 +416,7 @@ def test_orders_searched_apart_are_learned_from(capsys: pytest.CaptureFixture[st
     ("changes", "reason"),
     [
         (["order.name=r2l"], 'order.name = "r2l" learns from no searched orders, only sao does'),
-        (["search.refresh=0"], "search.refresh = 0 searches at every update anew"),
+        (["search.refresh=0"], "search.refresh = 0 searches at every update"),
         (
             ["search.bootstrap_steps=4"],
             "update 4 is among the first search.bootstrap_steps = 4, in the order l2r",
@@ -357,7 +427,7 @@ def test_what_training_would_not_read_is_not_searched_for(
     changes: list[str], reason: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     run, output = tmp_path / "run", tmp_path / "orders.jsonl"
-    learn(learned().recipe, run, *ADAPTIVE, *changes, "train.steps=3")
+    train(recipe_of(learned().recipe, run, *ADAPTIVE, *changes), listener=Interrupter(at=3))
     refused = call_here(capsys, "search-orders", run)
     assert refused.returncode == 2
     assert reason in refused.stderr.decode()
@@ -425,7 +495,7 @@ def test_what_searched_orders_are_like_is_logged(tmp_path: Path) -> None:
         assert set(shares) <= set(WORDS)
         assert list(shares.values()) == sorted(shares.values(), reverse=True)
     assert all("dev_kendall" not in line for line in metrics(tmp_path / "fixed"))
-    learn(learned().recipe, tmp_path / "none", *ADAPTIVE, "search.max_length=1", "train.steps=4")
+    learn(learned().recipe, tmp_path / "none", *ADAPTIVE, "search.max_length=1", "train.steps=5")
     assert all("dev_kendall" not in line for line in metrics(tmp_path / "none"))  # all are too long
 
 

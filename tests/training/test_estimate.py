@@ -104,10 +104,12 @@ def test_searches_are_told_apart(tmp_path: Path, bootstrap: int, refresh: int) -
     assert told.largest.search_seconds > 0
 
 
-def test_a_training_that_ends_before_its_bootstrap_searches_nothing(tmp_path: Path) -> None:
-    told = forecast(tmp_path, "order.name=sao", "search.bootstrap_steps=12")
-    assert (told.work[0].name, told.work[0].times) == ("updates", 12)
-    assert told.largest.search_seconds == 0
+def test_a_short_training_searches_by_default(tmp_path: Path) -> None:
+    forecasted = forecast(tmp_path, "order.name=sao", "search.refresh=0")
+    assert [(work.name, work.times) for work in forecasted.work[:2]] == [
+        ("updates in the order l2r", 3),  # a quarter
+        ("updates in orders that were found", 9),
+    ]
 
 
 # What is refused

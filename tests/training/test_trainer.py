@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -22,8 +21,11 @@ import torch
 from corpora import (
     PATIENCE,
     QUIET,
+    Interrupter,
     Watcher,
+    assert_one_line_refusal,
     call,
+    call_here,
     command,
     full_disk,
     last_weights,
@@ -177,24 +179,12 @@ def test_a_run_killed_while_it_writes_a_checkpoint(
     assert_same_as_unstopped(run, unstopped)
 
 
-@dataclass
-class Interrupter(Watcher):
-    """Asks to stop after a step, by Ctrl-C or as a batch system does."""
-
-    at: int = 0
-    by: signal.Signals = signal.SIGINT
-
-    def trained(self, step: int, steps: int, metrics: dict[str, float]) -> None:
-        if step == self.at:
-            os.kill(os.getpid(), self.by)
-
-
 def test_a_run_stopped_again_and_again(corpus: Path, unstopped: Path, tmp_path: Path) -> None:
     recipe = recipe_of(corpus, tmp_path / "run", *EVENTFUL)
     stops = [1, 2, 4, 13, 16, 35]  # also right after a validation, and right before the end
     for step, by in zip(stops, cycle([signal.SIGINT, signal.SIGTERM]), strict=False):
         watcher = Interrupter(at=step, by=by)
-        train(recipe, listener=watcher, resume=True)
+        train(recipe, listener=watcher, resume=recipe.run.exists())
         assert checkpoints(recipe.run)[-1].step == step
         assert watcher.notes[-1].startswith(f"stopped at step {step};")
     train(recipe, listener=Watcher(), resume=True)
@@ -215,9 +205,23 @@ def test_a_finished_run_has_nothing_to_go_on_with(corpus: Path, unstopped: Path,
     assert_same_as_unstopped(run, unstopped)
 
 
-def test_resuming_what_never_began_begins_it(corpus: Path, unstopped: Path, tmp_path: Path) -> None:
-    learn(corpus, tmp_path / "run", *EVENTFUL, resume=True)
-    assert_same_as_unstopped(tmp_path / "run", unstopped)
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_a_run_that_never_began_is_not_resumed(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], dry: list[str]
+) -> None:
+    run = tmp_path / "run"
+    answer = call_here(capsys, "train", corpus, f"run={run}", "--resume", *dry)
+    assert_one_line_refusal(answer, f"{run}: there is no run to resume; to start one, leave out --resume")
+    assert not run.exists()
+
+
+def test_a_run_that_crashed_before_its_first_checkpoint_starts_again(
+    corpus: Path, unstopped: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(unstopped, tmp_path / "run", ignore=shutil.ignore_patterns("last", "model*"))
+    watcher = learn(corpus, run, *EVENTFUL, resume=True)
+    assert watcher.notes == [f"{run}: has no checkpoint yet, so the run starts at its first update"]
+    assert_same_as_unstopped(run, unstopped)
 
 
 def test_a_run_that_was_stopped_may_end_there(corpus: Path, tmp_path: Path) -> None:
@@ -424,12 +428,12 @@ class DiskFiller(Watcher):
     ],
 )
 def test_a_full_disk_stops_in_one_line_and_the_run_goes_on_later(
-    corpus: Path, unstopped: Path, tmp_path: Path, scorer: dict[str, int], unwritten: str
+    corpus: Path, unstopped: Path, tmp_path: Path, moment: dict[str, int], unwritten: str
 ) -> None:
     recipe = recipe_of(corpus, tmp_path / "run", *EVENTFUL)
     refused = pytest.raises(UserError, match=rf"{unwritten}: can't be written: File too large")
     with refused, ExitStack() as disk:
-        train(recipe, listener=DiskFiller(disk=disk, **scorer))
+        train(recipe, listener=DiskFiller(disk=disk, **moment))
     assert [one.step for one in checkpoints(recipe.run)] == [4]
     load_trained(recipe.run, device=torch.device("cpu"))
     train(recipe, listener=Watcher(), resume=True)

@@ -1,4 +1,4 @@
-"""Which orders a batch is learned in: bootstrap, searched, refreshed."""
+"""Which orders an update is learned in: the bootstrap order first, then orders that the model has found."""
 
 from __future__ import annotations
 
@@ -13,82 +13,28 @@ from numpy.typing import NDArray
 from anyorder import config
 from anyorder.adaptive.objective import annealed, learn_from, order_weights
 from anyorder.adaptive.search import search_batch, searching
-from anyorder.adaptive.store import OrderStore, is_kept, search_all
+from anyorder.adaptive.store import OrderStore, orders_are_stored, search_and_store
 from anyorder.data.batches import Batch, mixed_seed
 from anyorder.data.dataset import Dataset
 from anyorder.insertion import NEG_INF
+from anyorder.models.indigo import Indigo
 from anyorder.models.registry import Model, ordered
 from anyorder.system.distributed import Processes
+from anyorder.system.progress import Progress
 
-LOGGED = "searched_"  # what its figures are called by in the log
-
-
-@dataclass(frozen=True)
-class SearchSummary:
-    """Of the targets that have several orders and are short enough to search."""
-
-    targets: int
-    in_bootstrap_order: int | None  # whose best order is the one taught first; None: that one is drawn anew
-    margin: float | None  # log p of the best order less that of the second best, the median; None: no second
-    others: float  # targets that are learned in another order than their best, in each epoch, on average
-
-    def logged(self) -> dict[str, float]:
-        """For metrics.jsonl."""
-        return {f"{LOGGED}{name}": value for name, value in asdict(self).items() if value is not None}
-
-    @classmethod
-    def of_log(cls, entry: Mapping[str, Any]) -> SearchSummary | None:
-        """From a line of metrics.jsonl; None if it tells of something else."""
-        known: dict[str, Any] = {field.name: entry.get(f"{LOGGED}{field.name}") for field in fields(cls)}
-        return None if known["targets"] is None else cls(**known)
-
-    def told(self, bootstrap: str) -> str:
-        """For a person."""
-        said = [f"orders of {self.targets:,} targets searched"]
-        if self.in_bootstrap_order is not None:
-            said.append(f"{self.in_bootstrap_order:,} are {bootstrap}")
-        if self.margin is not None:
-            said.append(f"the second best e^{self.margin:.1f} times less likely (median)")
-        said.append(f"{self.others:.3g} targets an epoch learned in another than their best order")
-        return "; ".join(said)
-
-
-def summarise(kept: OrderStore, data: Dataset, search: config.Search) -> SearchSummary:
-    """search: as it is at the update that the orders were found for."""
-    lengths = data.corpus.target.lengths()
-    searched = np.flatnonzero((lengths > 1) & (lengths <= search.max_length))
-    log_probs = torch.from_numpy(kept.log_probs[searched]).double()
-    second = log_probs[:, 1:2]  # no column with a beam of one
-    margins = (log_probs[:, :1] - second)[second > NEG_INF]
-    return SearchSummary(
-        targets=len(searched),
-        in_bootstrap_order=None
-        if data.positions is None
-        else _count_unchanged(kept, data.positions, searched),
-        margin=float(np.median(margins.numpy())) if len(margins) else None,
-        others=float(order_weights(log_probs, search)[:, 1:].sum()),
-    )
-
-
-def _count_unchanged(kept: OrderStore, positions: NDArray[np.int32], pairs: NDArray[np.intp]) -> int:
-    """Pairs whose best order is the one that they are prepared in."""
-    beam = kept.log_probs.shape[1]
-    return sum(
-        np.array_equal(kept.values[start * beam : start * beam + end - start], positions[start:end])
-        for start, end in zip(kept.offsets[pairs].tolist(), kept.offsets[pairs + 1].tolist(), strict=True)
-    )
+METRIC_PREFIX = "searched_"  # of the keys of a summary in metrics.jsonl
 
 
 @dataclass(frozen=True)
-class Searched:
-    """When the orders of all pairs were last searched; step 0: never."""
+class LastSearch:
+    """When the orders of all pairs were last searched; step 0 means never."""
 
     step: int = 0
     epoch: int = 0
 
 
 class OrderSchedule:
-    """Gives batches the orders that they are learned in."""
+    """Decides when orders are searched, and gives batches the orders that they are learned in."""
 
     def __init__(
         self,
@@ -97,72 +43,135 @@ class OrderSchedule:
         data: Dataset,
         processes: Processes,
         *,
-        progress: Callable[[str, int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.recipe, self.search = recipe, recipe.search
         self.model, self.data, self.processes = model, data, processes
         self.progress = progress
-        self.kept: OrderStore | None = None
+        self.stored: OrderStore | None = None  # None until a search, and if each update searches its own
 
-    def refreshed(
+    def refresh(
         self,
-        last: Searched,
+        last_search: LastSearch,
         *,
         step: int,
         epoch: int,
-        begins: bool,
+        first_of_epoch: bool,
         interrupted: Callable[[], bool] = lambda: False,
-    ) -> Searched:
-        """Search the orders of all pairs anew where it is time, unless each update searches its own.
+    ) -> LastSearch:
+        """Search the orders of all pairs if it is time, and return when they were last searched.
 
-        begins: whether the step is the first of its epoch.
+        Nothing is done in the bootstrap, nor if each update searches its own orders (search.refresh = 0).
         """
         if not self.recipe.searches(step) or not self.search.refresh:
-            return last
-        old = begins and epoch - last.epoch >= self.search.refresh
-        found_apart = step != last.step and is_kept(self.recipe, self.data, step=step)
-        before = last
-        if not last.step or old or found_apart:
-            last, self.kept = Searched(step=step, epoch=epoch), None
-        if self.kept is None:
-            self.kept = search_all(
-                ordered(self.model, purpose="order.name = sao"),
+            return last_search
+        expired = first_of_epoch and epoch - last_search.epoch >= self.search.refresh
+        # `anyorder search-orders` may have made the search of this step already.
+        made_apart = step != last_search.step and orders_are_stored(self.recipe, self.data, step=step)
+        newest = last_search
+        if not last_search.step or expired or made_apart:
+            newest, self.stored = LastSearch(step=step, epoch=epoch), None
+        if self.stored is None:
+            self.stored = search_and_store(
+                self._indigo(),
                 self.data,
                 self.recipe,
                 self.processes,
-                step=last.step,
-                last_step=before.step,
-                progress=self._told,
+                step=newest.step,
+                last_step=last_search.step,
+                progress=self.progress,
                 interrupted=interrupted,
             )
-        return last
+        return newest
 
     def reordered(self, batch: Batch, pairs: NDArray[np.int64], *, step: int) -> Batch:
-        """The batch as it is learned at this step."""
+        """The batch in the orders that it is learned in at this step."""
         if not self.recipe.searches(step):
             return batch
-        search = annealed(self.search, step=step)
+        search = self._annealed(step)
         seed, first = self.recipe.train.seed, int(pairs[0])
-        if self.kept is not None:
-            orders = self.kept.of(pairs, device=batch.order.device)
+        if self.stored is not None:
+            orders = self.stored.of(pairs, device=batch.order.device)
         else:
             torch.manual_seed(mixed_seed(seed, step, first, 1))
-            model = ordered(self.model, purpose="order.name = sao")
+            model = self._indigo()
             with searching(model, search, precision=self.recipe.train.precision):
                 orders = search_batch(model, batch, search)
-        chance = torch.Generator().manual_seed(mixed_seed(seed, step, first))
-        return learn_from(batch, orders, search, generator=chance)
+        generator = torch.Generator().manual_seed(mixed_seed(seed, step, first))
+        return learn_from(batch, orders, search, generator=generator)
 
     def summary(self, *, step: int) -> SearchSummary | None:
-        """What the search for this update came to; None: it made none for all pairs."""
-        return (
-            None if self.kept is None else summarise(self.kept, self.data, annealed(self.search, step=step))
-        )
+        """A summary of the stored orders, which were searched for this update; None if there are none."""
+        return None if self.stored is None else summarise(self.stored, self.data, self._annealed(step))
 
     def too_long(self) -> int:
-        """How many targets are too long to search, and keep the bootstrap order."""
+        """The number of targets that are too long to search and keep the bootstrap order."""
         return int((self.data.corpus.target.lengths() > self.search.max_length).sum())
 
-    def _told(self, done: int, total: int) -> None:
-        if self.progress is not None:
-            self.progress("searching orders", done, total)
+    def _annealed(self, step: int) -> config.Search:
+        return annealed(self.search, step=step, bootstrap_steps=self.recipe.bootstrap_steps)
+
+    def _indigo(self) -> Indigo:
+        return ordered(self.model, purpose="order.name = sao")
+
+
+# --- what a search found ---
+
+
+@dataclass(frozen=True)
+class SearchSummary:
+    """What a search found for the targets that have several orders and are short enough to search."""
+
+    targets: int
+    in_bootstrap_order: int | None  # targets whose best order is the bootstrap order; None if that is random
+    margin: float | None  # median of log p(best order) - log p(second best); None if there is no second
+    others: float  # targets that an epoch is expected to learn in another order than their best
+
+    def metrics(self) -> dict[str, float]:
+        """The summary as a line of metrics.jsonl."""
+        return {f"{METRIC_PREFIX}{name}": value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def of_log(cls, entry: Mapping[str, Any]) -> SearchSummary | None:
+        """Read a line of metrics.jsonl; None if the line is about something else."""
+        found: dict[str, Any] = {
+            field.name: entry.get(f"{METRIC_PREFIX}{field.name}") for field in fields(cls)
+        }
+        return None if found["targets"] is None else cls(**found)
+
+    def describe(self, *, bootstrap: str) -> str:
+        """The summary in one line. bootstrap: name of the bootstrap order."""
+        parts = [f"orders of {self.targets:,} targets searched"]
+        if self.in_bootstrap_order is not None:
+            parts.append(f"{self.in_bootstrap_order:,} are {bootstrap}")
+        if self.margin is not None:
+            parts.append(f"the second best e^{self.margin:.1f} times less likely (median)")
+        parts.append(f"{self.others:.3g} targets an epoch learned in another than their best order")
+        return "; ".join(parts)
+
+
+def summarise(stored: OrderStore, data: Dataset, search: config.Search) -> SearchSummary:
+    """Summarise stored orders. search: the settings at the update that the orders were searched for."""
+    lengths = data.corpus.target.lengths()
+    searched = np.flatnonzero((lengths > 1) & (lengths <= search.max_length))
+    log_probs = torch.from_numpy(stored.log_probs[searched]).double()
+    second = log_probs[:, 1:2]  # has no column if the beam is 1
+    margins = (log_probs[:, :1] - second)[second > NEG_INF]
+    return SearchSummary(
+        targets=len(searched),
+        in_bootstrap_order=None
+        if data.positions is None
+        else _count_unchanged(stored, data.positions, searched),
+        margin=float(np.median(margins.numpy())) if len(margins) else None,
+        others=float(order_weights(log_probs, search)[:, 1:].sum()),
+    )
+
+
+def _count_unchanged(stored: OrderStore, positions: NDArray[np.int32], pairs: NDArray[np.intp]) -> int:
+    """Count the pairs whose best order is the one that they were prepared in."""
+    beam = stored.log_probs.shape[1]
+    starts, ends = stored.offsets[pairs].tolist(), stored.offsets[pairs + 1].tolist()
+    return sum(
+        np.array_equal(stored.positions[start * beam : start * beam + end - start], positions[start:end])
+        for start, end in zip(starts, ends, strict=True)
+    )

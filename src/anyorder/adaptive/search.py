@@ -1,4 +1,4 @@
-"""The best orders of a batch of targets, by the search that the recipe asks for."""
+"""Searching the best orders of a batch of targets, with the settings of a recipe."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from anyorder.system.devices import in_precision
 
 @torch.no_grad()
 def search_batch(model: Indigo, batch: Batch, settings: config.Search, *, thoroughly: bool = False) -> Orders:
-    """The best orders of a batch's targets; those too long to search keep the one they have.
+    """Search the best orders of a batch's targets; targets too long to search keep the order they have.
 
-    With `look_ahead`, the orders that the batch has guide the search, and no worse one takes their place. The
-    model is as its mode says: with dropout if it is in training. thoroughly: whatever it costs and the
-    settings say, for a few pairs whose best orders are not known.
+    With `look_ahead`, the orders of the batch guide the search and are replaced only by better ones.
+    Dropout is on if the model is in training mode.
+    thoroughly: search as well as possible, whatever the settings, for pairs whose best orders are unknown.
     """
     orders = Orders(
         positions=batch.order[:, None].repeat(1, settings.beam, 1),
@@ -41,7 +41,7 @@ def search_batch(model: Indigo, batch: Batch, settings: config.Search, *, thorou
         else:
             search = search_guided if settings.look_ahead else search_unguided
             found = search(model, memory, pairs, width=settings.beam, noise=settings.gumbel)
-        # A target of few tokens has fewer orders than B: the best stands in, and counts nothing.
+        # A short target has fewer than B orders: its best one fills the rest, with a weight of zero.
         orders.positions[short] = found.positions.where(
             found.log_probs[..., None] > NEG_INF, found.positions[:, :1]
         )
@@ -51,7 +51,7 @@ def search_batch(model: Indigo, batch: Batch, settings: config.Search, *, thorou
 
 @contextmanager
 def searching(model: Indigo, settings: config.Search, *, precision: str = "fp32") -> Iterator[None]:
-    """The model with the dropout of the search instead of its own, in the precision that it is trained in."""
+    """Give the model the dropout of the search instead of its own, and the precision of the training."""
     usual = model.settings.dropout
     was_training = model.training
     _set_dropout(model, settings.dropout)

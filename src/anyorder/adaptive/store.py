@@ -1,9 +1,9 @@
-"""The orders of all training pairs, found by one search and kept on disk for some epochs.
+"""Stored orders: those that one search found for all training pairs, on disk for some epochs.
 
-    RUN/orders/step-2001/positions.npy log_probs.npy search.json     found before that update
+    RUN/orders/step-2001/slots.npy log_probs.npy search.json     found before update 2001
 
-Until all are found the folder has another name and a list of what is done, so that a search goes on where it
-was stopped. Several processes share the work through the folder.
+Until the search is complete the folder has another name and a list of the batches done, so that an
+interrupted search goes on. Several processes share the work through the folder.
 """
 
 from __future__ import annotations
@@ -30,64 +30,62 @@ from anyorder.errors import UserError
 from anyorder.models.indigo import Indigo
 from anyorder.system.distributed import Processes
 from anyorder.system.files import make_folder, write_array, write_file
+from anyorder.system.progress import Progress
 
-POSITIONS_FILE, LOG_PROBS_FILE, DONE_FILE, SEARCH_FILE = (
-    "slots.npy",
-    "log_probs.npy",
-    "done.npy",
-    "search.json",
-)
-Progress = Callable[[int, int], None]  # pairs done, pairs in all
+# B orders of each target
+
+POSITIONS_FILE, LOG_PROBS_FILE = "slots.npy", "log_probs.npy"
+DONE_FILE, SEARCH_FILE = "done.npy", "search.json"
 
 
 class SearchStopped(Exception):
-    """A person wanted to stop; what was found so far is kept."""
+    """The user interrupted a search; what it has found so far is stored."""
 
 
 @dataclass(frozen=True)
 class OrderStore:
     """The orders of all training pairs, mapped from disk.
 
-    Pair i's are values[offsets[i] · B : offsets[i + 1] · B], one order after the other.
+    The B orders of pair i lie one after the other in positions[offsets[i] * B : offsets[i + 1] * B].
     """
 
-    values: NDArray[np.int16]
+    positions: NDArray[np.int16]
     log_probs: NDArray[np.float32]  # (pairs, B)
-    offsets: NDArray[np.int64]  # of the targets' tokens
+    offsets: NDArray[np.int64]  # where each pair's target begins among the tokens of all targets
 
     @classmethod
     def open(cls, folder: Path, data: Dataset, *, mode: Literal["r", "r+"] = "r") -> OrderStore:
-        """As they lie in a folder."""
+        """Map the orders in a folder."""
         return cls(
-            values=np.load(folder / POSITIONS_FILE, mmap_mode=mode),
+            positions=np.load(folder / POSITIONS_FILE, mmap_mode=mode),
             log_probs=np.load(folder / LOG_PROBS_FILE, mmap_mode=mode),
             offsets=data.corpus.target.offsets,
         )
 
     def put(self, pairs: NDArray[np.int64], orders: Orders) -> None:
-        """Keep those of a batch."""
+        """Store the orders of a batch of pairs."""
         beam = self.log_probs.shape[1]
         positions = orders.positions.cpu().numpy()
         for row, pair in enumerate(pairs):
             start, end = self.offsets[pair : pair + 2]
-            self.values[start * beam : end * beam] = positions[row, :, : end - start].ravel()
+            self.positions[start * beam : end * beam] = positions[row, :, : end - start].ravel()
         self.log_probs[pairs] = orders.log_probs.cpu().numpy()
 
     def of(self, pairs: NDArray[np.int64], *, device: torch.device) -> Orders:
-        """Those of a batch."""
+        """Read the orders of a batch of pairs."""
         beam = self.log_probs.shape[1]
         lengths = self.offsets[pairs + 1] - self.offsets[pairs]
         positions = np.zeros((len(pairs), beam, int(lengths.max())), dtype=np.int64)
         for row, (pair, length) in enumerate(zip(pairs, lengths, strict=True)):
             start = self.offsets[pair] * beam
-            positions[row, :, :length] = self.values[start : start + beam * length].reshape(beam, length)
+            positions[row, :, :length] = self.positions[start : start + beam * length].reshape(beam, length)
         return Orders(
             positions=torch.from_numpy(positions).to(device),
             log_probs=torch.from_numpy(np.array(self.log_probs[pairs])).to(device),
         )
 
 
-def search_all(
+def search_and_store(
     model: Indigo,
     data: Dataset,
     recipe: config.Recipe,
@@ -98,24 +96,24 @@ def search_all(
     progress: Progress | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> OrderStore:
-    """Search the orders of all pairs, each process a share of them, and keep them in the run's folder.
+    """Search the orders of all pairs, each process a share of them, and store them in the run's folder.
 
-    What was found for this step before, all or a part, is used again if it was searched for in the same way.
-    step: the update that needs them; last_step: the one of the search before, whose best orders are those
-    known.
+    A complete or interrupted search for the same step is used again if its settings and data are the same.
+    step: the update that needs the orders; last_step: the update that the search before was made for, whose
+    best orders guide this one.
     """
-    folder = kept_folder(recipe.run, step)
-    if not is_kept(recipe, data, step=step):
+    folder = stored_orders_folder(recipe.run, step)
+    if not orders_are_stored(recipe, data, step=step):
         unfinished = folder.with_name(f".unfinished-{folder.name}")
         plan = plan_epoch(data.sizes(), batch_tokens=recipe.train.batch_tokens, seed=0, epoch=0)
         if processes.first:
             shutil.rmtree(folder, ignore_errors=True)
-            _make_room(unfinished, data, recipe, batches=len(plan))
+            _allocate(unfinished, data, recipe, batches=len(plan))
         processes.wait()
-        last = kept_folder(recipe.run, last_step)
+        last = stored_orders_folder(recipe.run, last_step)
         known = OrderStore.open(last, data) if last.exists() else None
-        share = _Share(model, data, recipe, processes, unfinished, step=step, known=known)
-        share.search(plan, progress=progress, interrupted=interrupted)
+        worker = _SearchWorker(model, data, recipe, processes, unfinished, step=step, known=known)
+        worker.search(plan, progress=progress, interrupted=interrupted)
         processes.wait()
         if processes.first:
             unfinished.rename(folder)
@@ -124,31 +122,31 @@ def search_all(
     return OrderStore.open(folder, data)
 
 
-def is_kept(recipe: config.Recipe, data: Dataset, *, step: int) -> bool:
-    """Whether all orders were found for an update, of these pairs and by this recipe's search."""
-    found = _description(kept_folder(recipe.run, step))
-    return found is not None and found == _described(data, recipe)
-
-
-def forget_kept(run: Path) -> None:
-    """Remove all that was found: without a checkpoint nobody knows by which weights."""
-    shutil.rmtree(run / "orders", ignore_errors=True)
-
-
-def prune_kept(run: Path, *, step: int) -> None:
-    """Remove what was found for earlier updates than this one: no checkpoint needs it any more."""
-    for folder in (run / "orders").glob("*step-*"):
-        if int(folder.name.rpartition("-")[2]) < step:
-            shutil.rmtree(folder)
-
-
-def kept_folder(run: Path, step: int) -> Path:
-    """Where the orders found for an update lie."""
+def stored_orders_folder(run: Path, step: int) -> Path:
+    """The folder of the orders that were searched for an update."""
     return run / "orders" / f"step-{step}"
 
 
-class _Share:
-    """One process's part in a search."""
+def orders_are_stored(recipe: config.Recipe, data: Dataset, *, step: int) -> bool:
+    """Whether a complete search for an update is stored, of these pairs and with this recipe's settings."""
+    found = _read_description(stored_orders_folder(recipe.run, step))
+    return found is not None and found == _description(data, recipe)
+
+
+def remove_stored_orders(run: Path) -> None:
+    """Remove all stored orders of a run, whose weights are lost without a checkpoint."""
+    shutil.rmtree(run / "orders", ignore_errors=True)
+
+
+def prune_stored_orders(run: Path, *, before: int) -> None:
+    """Remove orders that were searched for updates before this one, which no checkpoint needs any more."""
+    for folder in (run / "orders").glob("*step-*"):
+        if int(folder.name.rpartition("-")[2]) < before:
+            shutil.rmtree(folder)
+
+
+class _SearchWorker:
+    """One process's share of a search."""
 
     def __init__(
         self,
@@ -163,8 +161,8 @@ class _Share:
     ) -> None:
         self.model, self.data, self.recipe, self.processes = model, data, recipe, processes
         self.step, self.known = step, known
-        self.search_settings = annealed(recipe.search, step=step)
-        self.kept = OrderStore.open(folder, data, mode="r+")
+        self.settings = annealed(recipe.search, step=step, bootstrap_steps=recipe.bootstrap_steps)
+        self.store = OrderStore.open(folder, data, mode="r+")
         self.done: NDArray[np.uint8] = np.load(folder / DONE_FILE, mmap_mode="r+")
 
     def search(
@@ -174,9 +172,9 @@ class _Share:
         progress: Progress | None,
         interrupted: Callable[[], bool],
     ) -> None:
-        """Each process takes every so-manieth batch; all of them stop together."""
+        """Search this process's batches: with n processes, every n-th. All processes stop together."""
         count, pairs_done = self.processes.count, 0
-        with searching(self.model, self.search_settings, precision=self.recipe.train.precision):
+        with searching(self.model, self.settings, precision=self.recipe.train.precision):
             for first in range(0, len(plan), count):
                 if self.processes.any(interrupted()):
                     raise SearchStopped
@@ -185,7 +183,7 @@ class _Share:
                     self._search_batch(mine, plan[mine])
                 pairs_done += sum(map(len, plan[first : first + count]))
                 if progress is not None:
-                    progress(pairs_done, len(self.data))
+                    progress("searching orders", pairs_done, len(self.data))
 
     def _search_batch(self, number: int, pairs: NDArray[np.int64]) -> None:
         seed = self.recipe.train.seed
@@ -195,18 +193,18 @@ class _Share:
         if self.known is not None:
             best = self.known.of(pairs, device=batch.order.device).positions[:, :1]
             batch = batch.reordered(best, torch.ones_like(batch.weights)[:, None])
-        self.kept.put(pairs, search_batch(self.model, batch, self.search_settings))
-        # On disk before they are called done: what a power failure leaves is used again.
-        for array in (self.kept.values, self.kept.log_probs):
+        self.store.put(pairs, search_batch(self.model, batch, self.settings))
+        # Orders reach the disk before their batch counts as done, so a power failure leaves no gaps.
+        for array in (self.store.positions, self.store.log_probs):
             assert isinstance(array, np.memmap)
             array.flush()
         self.done[number] = 1
 
 
-def _make_room(folder: Path, data: Dataset, recipe: config.Recipe, *, batches: int) -> None:
-    """Files for all orders, unless the same search was stopped on its way."""
-    search = _described(data, recipe)
-    if _description(folder) == search and (folder / DONE_FILE).exists():
+def _allocate(folder: Path, data: Dataset, recipe: config.Recipe, *, batches: int) -> None:
+    """Make files for all orders, unless an interrupted search with the same settings has left them."""
+    search = _description(data, recipe)
+    if _read_description(folder) == search and (folder / DONE_FILE).exists():
         return
     tokens, beam = int(data.corpus.target.offsets[-1]), recipe.search.beam
     empty: dict[str, NDArray[Any]] = {
@@ -222,15 +220,15 @@ def _make_room(folder: Path, data: Dataset, recipe: config.Recipe, *, batches: i
             with (folder / name).open("wb") as file:
                 write_array(file, values)
                 file.flush()
-                os.fsync(file.fileno())  # before there is a description, by which a search goes on
+                os.fsync(file.fileno())  # before the description, which says that the files are usable
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise UserError(f"{folder}: can't be written: {error.strerror}") from None
     write_file(folder / SEARCH_FILE, json.dumps(search).encode())
 
 
-def _described(data: Dataset, recipe: config.Recipe) -> dict[str, Any]:
-    """All that a search depends on, beside the weights, which the step stands for."""
+def _description(data: Dataset, recipe: config.Recipe) -> dict[str, Any]:
+    """All that a search depends on except the weights, which the step identifies."""
     return {
         "data": data.key,
         "batch_tokens": recipe.train.batch_tokens,
@@ -239,7 +237,7 @@ def _described(data: Dataset, recipe: config.Recipe) -> dict[str, Any]:
     }
 
 
-def _description(folder: Path) -> dict[str, Any] | None:
+def _read_description(folder: Path) -> dict[str, Any] | None:
     try:
         return dict(json.loads((folder / SEARCH_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError):

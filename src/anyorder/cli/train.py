@@ -81,9 +81,7 @@ def _size(megabytes: float) -> str:
 def train(
     recipe: RECIPE,
     overrides: OVERRIDES = None,
-    resume: bool = typer.Option(
-        False, "--resume", help="Go on with a run that was stopped, if there is one."
-    ),
+    resume: bool = typer.Option(False, "--resume", help="Go on with a run that was stopped."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Throw away a run of that name first."),
     dry_run: bool = typer.Option(
         False, "--dry-run", help="Take a few updates, tell what all would take, and write nothing."

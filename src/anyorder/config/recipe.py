@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from anyorder.config.data import Data, Text
 from anyorder.config.decode import Decode
 from anyorder.config.model import Insertion, Model, kinds_with
-from anyorder.config.order import Order, Search
+from anyorder.config.order import LARGEST_BOOTSTRAP_PART, PAPER_BOOTSTRAP_STEPS, Order, Search
 from anyorder.config.section import Section, checked, expand_home
 from anyorder.config.train import Canvas, Train
 from anyorder.errors import UserError
@@ -96,7 +96,14 @@ class Recipe(Section):
 
     def searches(self, step: int) -> bool:
         """Whether an update learns from searched orders. step: counted from 1."""
-        return self.adaptive and step > self.search.bootstrap_steps
+        return self.adaptive and step > self.bootstrap_steps
+
+    @property
+    def bootstrap_steps(self) -> int:
+        """Updates in the bootstrap order before orders are searched."""
+        if self.search.bootstrap_steps is not None:
+            return self.search.bootstrap_steps
+        return min(PAPER_BOOTSTRAP_STEPS, self.train.steps // LARGEST_BOOTSTRAP_PART)
 
     @property
     def sourceless(self) -> bool:
@@ -121,7 +128,12 @@ class Recipe(Section):
 
     @property
     def order_label(self) -> str:
-        """The order's name in tables; "none" for an Insertion Transformer, which learns from all orders."""
+        """The order's name in tables; "none" for an Insertion Transformer, which learns from all orders.
+
+        A model that was to search its orders but ended within its bootstrap has a label that says so.
+        """
+        if self.adaptive and not self.searches(self.train.steps):
+            return f"{self.order.name} (no search: bootstrap only)"
         return self.order.name if self.model.abilities.beam_search else "none"
 
     def misfit(self, decode: Decode) -> str | None:

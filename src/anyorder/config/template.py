@@ -20,7 +20,7 @@ from anyorder import config
 Size = Literal["tiny", "small", "base"]
 
 
-# What differs from the defaults, which are the paper's, by size of machine and data.
+# Keys that differ from the defaults, by size of machine and data.
 SIZES: dict[Size, dict[str, dict[str, Any]]] = {
     "tiny": {
         "model": {
@@ -48,7 +48,7 @@ SIZES: dict[Size, dict[str, dict[str, Any]]] = {
         "search": {"bootstrap_steps": 4000},
         "text": {"vocabulary": 8000},
     },
-    "base": {"model": {}, "train": {}, "search": {}, "text": {}},
+    "base": {"model": {}, "train": {}, "search": {"bootstrap_steps": 6000}, "text": {}},
 }
 LEARNING = {"label_smoothing": 0.1, "select": "bleu", "patience": 8}
 DECODING = {"beam": 4}
@@ -67,7 +67,7 @@ SHOWN = {
 }
 HEADER = """\
 # A recipe for anyorder: `anyorder train` reads it, and every key can be changed on the command
-# line, e.g. train.steps=1000. Keys that are not here have the defaults of the paper.
+# line, e.g. train.steps=1000. `docs/recipe.md` lists all keys and their defaults.
 """
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 TYPES: dict[object, str] = {

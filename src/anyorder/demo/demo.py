@@ -22,7 +22,8 @@ from anyorder.demo.pictures import Scenes, draw_scenes, patches
 from anyorder.inference.generator import Generator
 from anyorder.inference.hypothesis import Hypothesis
 from anyorder.metrics import bleu, exact
-from anyorder.training.trainer import Listener, train
+from anyorder.training.metrics_log import Listener
+from anyorder.training.trainer import train
 from anyorder.viz.page import Rendition, Replay, write_page
 from anyorder.viz.trace import draw
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from anyorder import config
 from anyorder.adaptive.search import search_batch
-from anyorder.adaptive.store import OrderStore, is_kept, kept_folder
+from anyorder.adaptive.store import OrderStore, orders_are_stored, stored_orders_folder
 from anyorder.data.batches import Batch, Example, collate, plan_epoch
 from anyorder.data.corpus import Progress, lines_to_read
 from anyorder.data.dataset import Dataset, Prepared, split_lines
@@ -173,8 +173,8 @@ def _last_stored_orders(recipe: config.Recipe, data: Dataset) -> tuple[int, Orde
             f'{recipe.run}: was not trained on stored orders; with order.name = "sao" and search.refresh ≥ 1 '
             "a run is, once its bootstrap is over"
         )
-    folder = kept_folder(recipe.run, step)
-    if not is_kept(recipe, data, step=step):
+    folder = stored_orders_folder(recipe.run, step)
+    if not orders_are_stored(recipe, data, step=step):
         raise UserError(f"{folder}: not the orders of {recipe.run}, its training pairs and [search]")
     return step, OrderStore.open(folder, data)
 

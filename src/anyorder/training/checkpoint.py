@@ -1,13 +1,14 @@
-"""The state to go on training from, and means of the last checkpoints.
+"""Checkpoints, from which a training goes on, and means of their weights.
 
-RUN/last/step-1000/model.safetensors optimizer.safetensors progress.json"""
+RUN/last/step-1000/model.safetensors optimizer.safetensors progress.json
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
+from anyorder.adaptive.schedule import LastSearch
 from anyorder.errors import UserError
 from anyorder.inference.model_folder import (
     CONFIG_FILE,
@@ -26,18 +28,128 @@ from anyorder.inference.model_folder import (
     save_trained,
 )
 from anyorder.system.files import make_folder, read_versioned, write_file
+from anyorder.training.metrics_log import Window
+
+OPTIMIZER_FILE, PROGRESS_FILE = "optimizer.safetensors", "progress.json"
+LAST_SEARCH_KEY = "searched"  # of progress.json
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder with all that a training needs to go on after a step."""
+
+    folder: Path
+    step: int
+
+    def weights(self) -> Weights:
+        """The weights of the model."""
+        return read_tensors(self.folder / MODEL_FILE)
+
+    def optimizer(self) -> Weights:
+        """The moments of the optimiser, by parameter."""
+        return read_tensors(self.folder / OPTIMIZER_FILE)
+
+    def progress(self) -> dict[str, Any]:
+        """The content of progress.json."""
+        path = self.folder / PROGRESS_FILE
+        try:
+            values = read_versioned(path, newest=FORMAT, what="the progress of a training")
+        except OSError as error:
+            raise UserError(f"{path}: can't be read: {error.strerror}") from None
+        return {name: value for name, value in values.items() if name != "format"}
+
+
+@dataclass(frozen=True)
+class TrainingProgress:
+    """How far a training has come: all that a checkpoint records beside weights and moments."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0  # updates made in this epoch
+    validated: int = 0  # step of the last validation
+    best: tuple[float, float] | None = None  # rank of the best model: its dev score, then minus its loss
+    since_best: int = 0  # validations since then
+    seconds: float = 0.0  # of all updates and the searches for their orders
+    data: str = ""  # key of the training data and their orders
+    last_search: LastSearch = field(default_factory=LastSearch)
+    window: Window = field(default_factory=Window)
+    scale: dict[str, Any] = field(default_factory=dict)  # state of the gradient scaler, for fp16
+
+    @classmethod
+    def of_checkpoint(cls, checkpoint: Checkpoint) -> TrainingProgress:
+        """Read the progress of a checkpoint."""
+        saved = checkpoint.progress()
+        others = {name: value for name, value in saved.items() if name != LAST_SEARCH_KEY}
+        read = {
+            "best": saved["best"] and tuple(saved["best"]),
+            "window": Window(**saved["window"]),
+            "validated": saved.get("validated", saved["step"]),  # older checkpoints lack this key
+        }
+        return cls(**others | read, last_search=last_search_of(saved))
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of progress.json."""
+        values = asdict(self)
+        last_search = values.pop("last_search")
+        return {**values, LAST_SEARCH_KEY: last_search}
+
+
+def last_search_of(progress: Mapping[str, Any]) -> LastSearch:
+    """When orders were last searched, by the content of progress.json."""
+    return LastSearch(**progress[LAST_SEARCH_KEY])
+
+
+def save_checkpoint(
+    run: Path, *, step: int, weights: Weights, optimizer: Weights, progress: Mapping[str, Any]
+) -> Checkpoint:
+    """Write a checkpoint, whole or not at all."""
+    final = run / "last" / f"step-{step}"
+    unfinished = run / "last" / f".unfinished-{step}"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    make_folder(unfinished)
+    try:
+        write_file(unfinished / MODEL_FILE, tensors_to_bytes(weights))
+        write_file(unfinished / OPTIMIZER_FILE, tensors_to_bytes(optimizer))
+        write_file(unfinished / PROGRESS_FILE, json.dumps({"format": FORMAT, **progress}, indent=2).encode())
+        shutil.rmtree(final, ignore_errors=True)
+        unfinished.rename(final)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return Checkpoint(folder=final, step=step)
+
+
+def checkpoints(run: Path) -> list[Checkpoint]:
+    """The complete checkpoints of a run, oldest first."""
+    found = [
+        Checkpoint(folder=folder, step=int(folder.name.removeprefix("step-")))
+        for folder in (run / "last").glob("step-*")
+        if folder.name.removeprefix("step-").isdecimal()
+    ]
+    return sorted(found, key=lambda checkpoint: checkpoint.step)
+
+
+def prune(keep: Sequence[Checkpoint], found: Iterable[Checkpoint]) -> None:
+    """Remove all checkpoints but those to keep, and the moments of all but the newest, which are large."""
+    for checkpoint in found:
+        if checkpoint not in keep:
+            shutil.rmtree(checkpoint.folder, ignore_errors=True)
+        elif checkpoint != keep[-1]:
+            (checkpoint.folder / OPTIMIZER_FILE).unlink(missing_ok=True)
+
+
+# --- means of weights ---
 
 
 @dataclass(frozen=True)
 class Mean:
-    """Weights, and the steps of the checkpoints that they are the mean of."""
+    """The mean of several checkpoints' weights."""
 
     weights: Weights
-    steps: list[int]
+    steps: list[int]  # of the checkpoints
 
 
 def mean_of_last(run: Path, *, last: int) -> Mean:
-    """Of so many of a run's checkpoints, or of all where there are fewer, but of one at least."""
+    """The mean of a run's last checkpoints, or of all if there are fewer; there must be at least one."""
     taken = checkpoints(run)[-last:]
     return Mean(
         weights=average(checkpoint.weights() for checkpoint in taken),
@@ -58,7 +170,7 @@ def average(weights: Iterable[Mapping[str, Tensor]]) -> Weights:
 
 
 def save_average(run: Path, *, last: int, folder: Path) -> Mean:
-    """Write the mean of exactly so many checkpoints as a model that nobody has validated yet."""
+    """Write the mean of a run's last checkpoints as a model without dev scores; fewer are refused."""
     trained = load_trained(run, device=torch.device("cpu"))
     found = len(checkpoints(run))
     if found < last:
@@ -68,72 +180,3 @@ def save_average(run: Path, *, last: int, folder: Path) -> Mean:
     mean = mean_of_last(run, last=last)
     save_trained(folder, replace(trained, scores={"averaged_steps": mean.steps}), weights=mean.weights)
     return mean
-
-
-OPTIMIZER_FILE, PROGRESS_FILE = "optimizer.safetensors", "progress.json"
-
-
-# --- the state to go on training ---
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A moment of training."""
-
-    folder: Path
-    step: int
-
-    def weights(self) -> Weights:
-        """The model's."""
-        return read_tensors(self.folder / MODEL_FILE)
-
-    def optimizer(self) -> Weights:
-        """Its moments, by parameter."""
-        return read_tensors(self.folder / OPTIMIZER_FILE)
-
-    def progress(self) -> dict[str, Any]:
-        """Everything else that the loop needs."""
-        path = self.folder / PROGRESS_FILE
-        try:
-            values = read_versioned(path, newest=FORMAT, what="the progress of a training")
-        except OSError as error:
-            raise UserError(f"{path}: can't be read: {error.strerror}") from None
-        return {name: value for name, value in values.items() if name != "format"}
-
-
-def save_checkpoint(
-    run: Path, *, step: int, weights: Weights, optimizer: Weights, progress: Mapping[str, Any]
-) -> Checkpoint:
-    """Write a checkpoint folder, whole or not at all."""
-    final = run / "last" / f"step-{step}"
-    unfinished = run / "last" / f".unfinished-{step}"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    make_folder(unfinished)
-    try:
-        write_file(unfinished / MODEL_FILE, tensors_to_bytes(weights))
-        write_file(unfinished / OPTIMIZER_FILE, tensors_to_bytes(optimizer))
-        write_file(unfinished / PROGRESS_FILE, json.dumps({"format": FORMAT, **progress}, indent=2).encode())
-        shutil.rmtree(final, ignore_errors=True)
-        unfinished.rename(final)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    return Checkpoint(folder=final, step=step)
-
-
-def checkpoints(run: Path) -> list[Checkpoint]:
-    """Those that are there, oldest first."""
-    found = [
-        Checkpoint(folder=folder, step=int(folder.name.removeprefix("step-")))
-        for folder in (run / "last").glob("step-*")
-        if folder.name.removeprefix("step-").isdecimal()
-    ]
-    return sorted(found, key=lambda checkpoint: checkpoint.step)
-
-
-def prune(kept: Sequence[Checkpoint], found: Iterable[Checkpoint]) -> None:
-    """Remove all but those to keep; only the newest keeps the optimizer's state, the larger part."""
-    for checkpoint in found:
-        if checkpoint not in kept:
-            shutil.rmtree(checkpoint.folder, ignore_errors=True)
-        elif checkpoint != kept[-1]:
-            (checkpoint.folder / OPTIMIZER_FILE).unlink(missing_ok=True)

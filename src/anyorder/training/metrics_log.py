@@ -1,4 +1,4 @@
-"""What happened in a training: `metrics.jsonl` for programs, TensorBoard for eyes."""
+"""What happened in a training: `metrics.jsonl` for programs, TensorBoard and listeners for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from torch.utils.tensorboard.writer import SummaryWriter
 
@@ -15,12 +15,33 @@ from anyorder.errors import UserError
 from anyorder.system.files import write_file
 from anyorder.training.step import Sums
 
+METRICS_FILE = "metrics.jsonl"
+
+
+class Listener(Protocol):
+    """What `train` reports to, such as the progress bar of the command line."""
+
+    def note(self, text: str) -> None:
+        """A remark of one line."""
+
+    def preparing(self, what: str, done: int, total: int) -> None:
+        """Progress of reading the data or of searching orders."""
+
+    def trained(self, step: int, steps: int, metrics: dict[str, float]) -> None:
+        """Updates up to this step were made and logged."""
+
+    def validated(self, step: int, scores: dict[str, Any], *, best: bool) -> None:
+        """The model was scored on the dev set."""
+
 
 class MetricsLog:
-    """Appends; what a stopped run logged beyond its checkpoint is taken back first."""
+    """Appends lines to `metrics.jsonl` and TensorBoard.
+
+    Lines that a stopped run logged after its last checkpoint are removed first: its updates will be repeated.
+    """
 
     def __init__(self, run: Path, *, from_step: int) -> None:
-        path = run / "metrics.jsonl"
+        path = run / METRICS_FILE
         if path.exists():
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
             write_file(path, "".join(line for line in lines if _step(line) <= from_step).encode())
@@ -28,7 +49,7 @@ class MetricsLog:
         self._board = SummaryWriter(str(run / "tensorboard"), purge_step=from_step + 1)
 
     def write(self, step: int, values: dict[str, Any]) -> None:
-        """One line, on disk at once."""
+        """Write one line, which is on disk at once."""
         try:
             self._file.write(json.dumps({"step": step, **values}) + "\n")
             self._file.flush()
@@ -39,9 +60,9 @@ class MetricsLog:
             raise UserError(f"{self._file.name}: can't be written: {error.strerror}") from error
 
     def close(self) -> None:
-        """No more lines."""
+        """Close both files."""
         for log in (self._file, self._board):
-            with suppress(OSError):  # of a full disk: `write` has said it
+            with suppress(OSError):  # `write` has already reported a full disk
                 log.close()
 
 
@@ -51,13 +72,13 @@ class LastUpdate:
 
     step: int
     epoch: int  # counted from 0
-    seconds: float  # of all updates, their searches included
+    seconds: float  # of all updates and the searches for their orders
 
 
 def last_update(run: Path) -> LastUpdate | None:
-    """What the log tells of the newest update; None: of none."""
+    """The newest update in a run's log; None if there is none."""
     for entry in reversed(entries(run)):
-        with suppress(ValueError, KeyError, TypeError):  # of a validation or a search
+        with suppress(ValueError, KeyError, TypeError):  # lines of validations and searches lack these keys
             return LastUpdate(
                 step=int(entry["step"]), epoch=int(entry["epoch"]), seconds=float(entry["seconds"])
             )
@@ -65,14 +86,14 @@ def last_update(run: Path) -> LastUpdate | None:
 
 
 def searches(run: Path) -> dict[int, SearchSummary]:
-    """What the log tells of searches for the orders of all training targets, by the updates they were for."""
+    """The order searches in a run's log, by the update that each was made for."""
     found = [(int(entry["step"]), SearchSummary.of_log(entry)) for entry in entries(run)]
     return {step: summary for step, summary in found if summary is not None}
 
 
 def entries(run: Path) -> list[dict[str, Any]]:
-    """All that is logged, none without a log; a half-written line of a stopped training tells nothing."""
-    path = run / "metrics.jsonl"
+    """All complete lines of a run's log; empty if there is no log."""
+    path = run / METRICS_FILE
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -81,13 +102,13 @@ def entries(run: Path) -> list[dict[str, Any]]:
         raise UserError(f"{path}: can't be read: {error.strerror}") from None
     found = []
     for line in lines:
-        with suppress(ValueError):
+        with suppress(ValueError):  # a training that was killed may leave half a line
             found.append(json.loads(line))
     return [entry for entry in found if isinstance(entry, dict) and "step" in entry]
 
 
 def _step(line: str) -> float:
-    """The step of a line; a half-written one counts as too late to keep."""
+    """The step of a line; infinite for half a line, so that it is removed."""
     try:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
@@ -98,8 +119,8 @@ def _step(line: str) -> float:
 class Window:
     """Losses and speed since the last line of the log."""
 
-    word: float = 0.0
-    gap: float = 0.0
+    word: float = 0.0  # -log p of all words
+    gap: float = 0.0  # -log p of all gaps
     words: float = 0.0
     gaps: float = 0.0
     gradient_norm: float = 0.0  # of the last update
@@ -107,7 +128,7 @@ class Window:
     seconds: float = 0.0
 
     def with_update(self, sums: Sums, *, tokens: int, seconds: float) -> Window:
-        """One update more."""
+        """The window with one more update. tokens: source and target tokens of its pairs."""
         return Window(
             word=self.word + sums.word,
             gap=self.gap + sums.gap,
@@ -119,7 +140,7 @@ class Window:
         )
 
     def metrics(self) -> dict[str, float]:
-        """Losses a word and a gap; source and target tokens a second."""
+        """Losses per step, per word and per gap, and source and target tokens per second."""
         return {
             "loss": (self.word + self.gap) / max(1.0, self.words, self.gaps),
             "word_loss": self.word / max(1.0, self.words),

@@ -1,4 +1,4 @@
-"""The folder that a training writes to: whose it is, and whether it may be gone on with."""
+"""The folder of a run: whether a training may write to it or go on with it, and what it was trained with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from anyorder.adaptive.store import forget_kept
+from anyorder.adaptive.store import remove_stored_orders
 from anyorder.config.data import SPLITS, Splits
 from anyorder.config.recipe import Recipe, recipe_with
 from anyorder.data.corpus import Statistics
@@ -18,17 +18,16 @@ from anyorder.inference.model_folder import CARD_FILE, CONFIG_FILE, MODEL_FILE
 from anyorder.system.files import make_folder, write_file
 from anyorder.text.tokenizer import FILE_NAME as TOKENIZER_FILE
 from anyorder.training.checkpoint import checkpoints, prune
+from anyorder.training.metrics_log import METRICS_FILE
 
 RECIPE_FILE = "recipe.json"  # marks a folder as a run
-SIZES_FILE = "data.json"  # how much there was to learn from
+SIZES_FILE = "data.json"  # sizes of the splits
 
-
-# All that a run's folder has of a run; a person may keep the data and the recipe there, too.
-OWN_FILES = (RECIPE_FILE, SIZES_FILE, MODEL_FILE, CONFIG_FILE, TOKENIZER_FILE, CARD_FILE, "metrics.jsonl")
+# What a run writes; the user may have other files in the same folder, such as data and recipe.
+OWN_FILES = (RECIPE_FILE, SIZES_FILE, MODEL_FILE, CONFIG_FILE, TOKENIZER_FILE, CARD_FILE, METRICS_FILE)
 OWN_FOLDERS = ("last", "orders", "results", "tensorboard")
 
-
-# Keys that may differ when a run goes on: they change how long and how it is watched, not what is learned.
+# Keys that may differ when a run is resumed, since they do not change what an update learns.
 MAY_CHANGE = frozenset(
     {"run", "data.root", "data.cache", "data.test", "train.patience", "train.log_every", "train.keep"}
     | {"train.average", "train.device", "data.name", "data.licence"}
@@ -36,16 +35,36 @@ MAY_CHANGE = frozenset(
 
 
 def may_change(recipe: Recipe) -> frozenset[str]:
-    """Keys that may differ when this run goes on."""
-    # A cosine falls towards the last step, so another number of steps is another schedule.
-    ends_freely = frozenset({"train.steps"} if recipe.train.schedule != "cosine" else ())
-    # What is decoded for validation matters only to a run that is selected by it.
-    decodes_freely = frozenset({"decode", "train.validate_lines"} if recipe.train.select == "loss" else ())
-    return MAY_CHANGE | ends_freely | decodes_freely
+    """Keys that may differ when this run is resumed."""
+    # A cosine depends on the last step, so another number of steps is another schedule.
+    steps = frozenset({"train.steps"} if recipe.train.schedule != "cosine" else ())
+    # What is decoded for validation does not matter to a run that selects its model by the loss.
+    decoding = frozenset({"decode", "train.validate_lines"} if recipe.train.select == "loss" else ())
+    return MAY_CHANGE | steps | decoding
+
+
+def with_bootstrap_steps(recipe: Recipe, *, resume: bool) -> Recipe:
+    """The recipe with search.bootstrap_steps as a number, so that the run keeps it from now on.
+
+    If the recipe does not say, a resumed run keeps the number that it began with, even if train.steps has
+    changed. A new run whose search would never begin is refused.
+    """
+    if recipe.search.bootstrap_steps is None:
+        steps = recipe.bootstrap_steps
+        if resume and (recipe.run / RECIPE_FILE).exists():
+            steps = recipe_of_run(recipe.run).bootstrap_steps
+        search = recipe.search.model_copy(update={"bootstrap_steps": steps})
+        recipe = recipe.model_copy(update={"search": search})
+    if recipe.adaptive and not recipe.searches(recipe.train.steps) and not resume:
+        raise UserError(
+            f"search.bootstrap_steps = {recipe.bootstrap_steps}: must be less than train.steps = "
+            f'{recipe.train.steps}, or order.name = "sao" never searches an order'
+        )
+    return recipe
 
 
 def check_run_folder(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
-    """Refuse what would spoil an earlier run, before anything is done."""
+    """Refuse to spoil an earlier run or to resume what can't be resumed, before anything is done."""
     run, init = recipe.run, recipe.train.init
     if init is not None and init.resolve() == run.resolve():
         raise UserError(f"train.init = {str(init)!r}: is the run's own folder; give it another with run=...")
@@ -55,52 +74,54 @@ def check_run_folder(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
         if checkpoints(run):
             raise UserError(
                 f"{run}: has checkpoints but no {RECIPE_FILE}, so nobody knows what they were trained by; "
-                "--overwrite starts anew"
+                "--overwrite starts over"
             )
+        if resume:
+            raise UserError(f"{run}: there is no run to resume; to start one, leave out --resume")
         return
     if not resume:
-        raise UserError(f"{run}: is a run already; --resume goes on with it, --overwrite starts anew")
+        raise UserError(f"{run}: is a run already; --resume goes on with it, --overwrite starts over")
     if checkpoints(run):
-        # Checked anew, so that keys that were not there yet have the value that they stood for.
+        # Read as a recipe, so that keys that did not exist when the run began get their defaults.
         before = recipe_of_run(run).model_dump(mode="json")
         _check_same(before, recipe.model_dump(mode="json"), run=run, free=may_change(recipe))
 
 
-def _recipe_before(run: Path) -> dict[str, Any]:
+def _saved_recipe(run: Path) -> dict[str, Any]:
     try:
         return dict(json.loads((run / RECIPE_FILE).read_text(encoding="utf-8")))
     except (ValueError, TypeError):
         raise UserError(
-            f"{run / RECIPE_FILE}: broken; `anyorder train RECIPE --overwrite` starts anew"
+            f"{run / RECIPE_FILE}: broken; `anyorder train RECIPE --overwrite` starts over"
         ) from None
 
 
 def recipe_of_run(run: Path, overrides: Iterable[str] = ()) -> Recipe:
-    """What a run is trained by, some keys changed by `key=value`."""
+    """The recipe that a run is trained with, with overrides of the form `key=value`."""
     if not run.is_dir():
         raise UserError(f"{run}: no such folder; give the folder of a run")
     if not (run / RECIPE_FILE).exists():
         raise UserError(f"{run}: no {RECIPE_FILE} in it, so it is no run of `anyorder train`")
-    return recipe_with({**_recipe_before(run), "run": str(run)}, overrides, origin=str(run / RECIPE_FILE))
+    return recipe_with({**_saved_recipe(run), "run": str(run)}, overrides, origin=str(run / RECIPE_FILE))
 
 
 def claim_folder(recipe: Recipe, *, overwrite: bool) -> None:
-    """Make the run's folder ready: new, or with the checkpoints to go on from."""
-    note = recipe.run / RECIPE_FILE
+    """Prepare the run's folder: empty for a new run, with its checkpoints for one that goes on."""
+    saved_recipe = recipe.run / RECIPE_FILE
     if overwrite:
-        prune([], checkpoints(recipe.run))  # first: what a Ctrl-C leaves must not be gone on with
+        prune([], checkpoints(recipe.run))  # first, so that a Ctrl-C leaves nothing that could be resumed
         if left := checkpoints(recipe.run):
-            raise UserError(f"{left[-1].folder}: can't be removed, so that nothing starts anew")
-        if note.exists():  # a folder that is no run may hold anything
-            _empty(recipe.run)
+            raise UserError(f"{left[-1].folder}: can't be removed, so a new run can't start")
+        if saved_recipe.exists():  # other folders may hold anything: nothing is removed from them
+            _remove_run(recipe.run)
     make_folder(recipe.run)
     if not checkpoints(recipe.run):
-        forget_kept(recipe.run)
-    write_file(note, json.dumps(recipe.model_dump(mode="json"), indent=2).encode())
+        remove_stored_orders(recipe.run)
+    write_file(saved_recipe, json.dumps(recipe.model_dump(mode="json"), indent=2).encode())
 
 
-def _empty(run: Path) -> None:
-    """Remove a run, and nothing else that lies beside it."""
+def _remove_run(run: Path) -> None:
+    """Remove the files of a run, and nothing else from its folder."""
     for name in OWN_FOLDERS:
         shutil.rmtree(run / name, ignore_errors=True)
     for name in OWN_FILES:
@@ -108,13 +129,13 @@ def _empty(run: Path) -> None:
 
 
 def note_sizes(run: Path, sizes: Mapping[Splits, Statistics]) -> None:
-    """Write down how large the data is, which a model's folder must tell without it."""
+    """Write the sizes of the data, which the model card shows even where the data is missing."""
     content = {split: asdict(statistics) for split, statistics in sizes.items()}
     write_file(run / SIZES_FILE, json.dumps(content, indent=2).encode())
 
 
 def sizes_of_run(run: Path) -> dict[Splits, Statistics]:
-    """How large the data was; empty for what nobody has written down."""
+    """The sizes of the data that a run was trained on; empty for runs that did not record them."""
     try:
         content = json.loads((run / SIZES_FILE).read_text(encoding="utf-8"))
         return {split: Statistics(**content[split]) for split in SPLITS if split in content}

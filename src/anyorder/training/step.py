@@ -1,4 +1,4 @@
-"""One update of the weights: learning rate, precision, gradients from all parts of a batch, Adam."""
+"""One update of the weights: learning rate, precision, gradients of all parts of a batch, Adam."""
 
 from __future__ import annotations
 
@@ -26,36 +26,39 @@ BETAS = (0.9, 0.98)
 
 @dataclass(frozen=True)
 class Sums:
-    """What an update saw, over all its parts and processes."""
+    """Losses of an update, summed over all its parts and processes."""
 
     word: float  # -log p of all words
-    gap: float
-    words: float
-    gaps: float
-    gradient_norm: float
+    gap: float  # -log p of all gaps
+    words: float  # number of words
+    gaps: float  # number of gaps
+    gradient_norm: float  # before clipping
 
     @property
     def finite(self) -> bool:
-        """Whether the update made sense."""
+        """Whether the losses and the gradient are finite."""
         return math.isfinite(self.word) and math.isfinite(self.gap) and math.isfinite(self.gradient_norm)
 
 
 def learning_rate(settings: config.Train, step: int) -> float:
-    """Rises to lr over the warm-up, then falls. step: counted from 1."""
+    """The learning rate of an update: it rises over the warm-up, then follows the schedule.
+
+    step: counted from 1.
+    """
     if step <= settings.warmup:
         return settings.lr * step / settings.warmup
     if settings.schedule == "inverse-sqrt":
         return settings.lr * math.sqrt(max(1, settings.warmup) / step)
     if settings.schedule == "cosine":
-        gone = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
-        return settings.lr * 0.5 * (1 + math.cos(math.pi * min(1.0, gone)))
+        share = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
+        return settings.lr * 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
     return settings.lr
 
 
 class Optimiser:
-    """The model's weights under way.
+    """Updates the weights of a model with Adam.
 
-    Each update draws its dropout from a seed of its own, so that a run needs no saved random state.
+    Each update seeds its own dropout, so a checkpoint needs no random state.
     """
 
     def __init__(self, model: Model, settings: config.Train, processes: Processes) -> None:
@@ -72,24 +75,24 @@ class Optimiser:
             weight_decay=settings.weight_decay,
             fused=True,
         )
-        # fp16 has a narrow range: its gradients are scaled up, and the scale finds its own size.
+        # fp16 has a narrow range: gradients are scaled up by a factor that adapts itself.
         self._scaler = torch.amp.GradScaler(processes.device.type, enabled=settings.precision == "fp16")
 
     def update(self, step: int, parts: Sequence[Batch]) -> Sums:
-        """Learn from this process's parts of a batch."""
+        """Make one update from this process's parts of a batch."""
         torch.manual_seed(mixed_seed(self.settings.seed, step, self.processes.rank))
         self.model.train()
         self._adam.zero_grad(set_to_none=True)
-        # Only several processes need them on their devices, of which not every one has double precision.
+        # Only sums over several processes must be on a device; not every device has double precision.
         device = self.processes.device if self.processes.count > 1 else None
         steps = self.processes.total(torch.tensor(sum(part.steps for part in parts), device=device)).item()
-        # Weights of orders add up to one but for rounding, or to nothing at all where a model has diverged.
+        # Weights of orders sum to one except for rounding, and are not finite if the model has diverged.
         steps_in_all = round(steps) if math.isfinite(steps) else steps
         sums = torch.zeros(4, dtype=torch.float64, device=device)
         for number, part in enumerate(parts, start=1):
-            with self._together(last=number == len(parts)), self._precision():
+            with self._exchange(last=number == len(parts)), self._precision():
                 loss: Loss = self._losses(part.to(self.processes.device))
-                # Gradients are averaged over processes, so the sum's share is multiplied back.
+                # Gradients are averaged over processes, so the mean is turned back into a sum.
                 objective = loss.objective * (self.processes.count / steps_in_all)
             self._scaler.scale(objective).backward()
             sums += sums.new_tensor([float(loss.word), float(loss.gap), loss.words, loss.gaps])
@@ -103,15 +106,15 @@ class Optimiser:
         self._scaler.unscale_(self._adam)
         largest = self.settings.clip_norm or math.inf
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), largest))
-        # A step that makes no sense must not spoil the weights; the scaler alone may meet one and go on.
+        # An infinite gradient must not spoil the weights; the scaler of fp16 skips such a step by itself.
         if math.isfinite(norm) or self._scaler.is_enabled():
             self._scaler.step(self._adam)
             self._scaler.update()
             norm = norm if math.isfinite(norm) else 0.0
         return norm
 
-    def _together(self, *, last: bool) -> AbstractContextManager[Any]:
-        """Processes exchange gradients once an update, with its last part."""
+    def _exchange(self, *, last: bool) -> AbstractContextManager[Any]:
+        """Exchange gradients between processes once per update, with its last part."""
         if last or not isinstance(self._losses, DistributedDataParallel):
             return nullcontext()
         return self._losses.no_sync()
@@ -122,30 +125,30 @@ class Optimiser:
     def state(self) -> Weights:
         """Adam's moments by parameter, for a checkpoint."""
         return {
-            f"{name}/{scorer}": value.detach().cpu().contiguous()
+            f"{name}/{moment}": value.detach().cpu().contiguous()
             for parameter, name in self._names.items()
-            for scorer, value in self._adam.state[parameter].items()
+            for moment, value in self._adam.state[parameter].items()
         }
 
     def scale(self) -> dict[str, Any]:
-        """The state of fp16's scale, for a checkpoint; empty otherwise."""
+        """The state of the gradient scaler, for a checkpoint; empty unless the precision is fp16."""
         return self._scaler.state_dict()
 
     def restore(self, state: Weights, scale: dict[str, Any]) -> None:
-        """Go on from a checkpoint's state."""
+        """Continue from the state in a checkpoint."""
         for parameter, name in self._names.items():
             prefix = f"{name}/"
             moments = {
                 key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)
             }
-            # Fused Adam wants even its count of steps beside the parameter.
+            # Fused Adam needs even its count of steps on the device of the parameter.
             self._adam.state[parameter] = {key: value.to(parameter.device) for key, value in moments.items()}
         if scale:
             self._scaler.load_state_dict(scale)
 
 
 class _BatchLoss(nn.Module):
-    """The loss as a module, which is what processes can share."""
+    """The loss as a module, as DistributedDataParallel needs it."""
 
     def __init__(self, model: Model, label_smoothing: float) -> None:
         super().__init__()
@@ -156,6 +159,6 @@ class _BatchLoss(nn.Module):
 
     def forward(self, batch: Batch) -> Loss:
         loss = self.family.loss(self.model, batch, label_smoothing=self.label_smoothing)
-        # A part in which nothing is marked has no use for a mark, but other processes wait for its gradient.
+        # A part without partial targets does not use the marks, but other processes wait for their gradients.
         unmarked = sum(0.0 * mark.sum() for mark in self.marks)
         return replace(loss, objective=loss.objective + unmarked)

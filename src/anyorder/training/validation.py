@@ -1,4 +1,4 @@
-"""How a model does on the dev set: its loss, and what it writes."""
+"""Scores on the dev set: the loss, and BLEU and exact match of decoded sentences."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from anyorder.models.registry import Model, family_of, ordered
 from anyorder.orders.statistics import order_statistics
 from anyorder.text.tokenizer import Tokenizer
 
-FIRST_TOKENS = 5  # that are logged
+FIRST_TOKENS = 5  # number of first tokens to log
 
 
 class Validation:
-    """The dev set, held ready to be gone through again and again."""
+    """Scores models on the dev set."""
 
     def __init__(self, recipe: config.Recipe, dev: Dataset, tokenizer: Tokenizer) -> None:
         self.recipe = recipe
@@ -35,15 +35,14 @@ class Validation:
         self.references = reference_texts(recipe, "dev", dev.corpus, sources)
 
     def scores(self, model: Model, *, device: torch.device) -> dict[str, Any]:
-        """Losses a step, words and gaps apart; BLEU and exact match of the decoded lines.
+        """Losses per step, per word and per gap, and BLEU and exact match of the decoded lines.
 
-        Of searched orders also what they are like: their correlation with left to right, and the tokens that
-        most sentences begin to be written with.
-        A model whose loss isn't finite writes nothing, so then there is only the loss.
+        For searched orders also their rank correlation with left to right, and the tokens that are most often
+        written first. A model whose loss is not finite can't decode: it gets losses only.
         """
         model.eval()
         with torch.random.fork_rng(devices=()):
-            torch.manual_seed(0)  # a loss that is left to chance is so in the same way each time
+            torch.manual_seed(0)  # losses with random parts are the same each time
             scores = self._losses(model, device)
         if self.references and math.isfinite(scores["dev_loss"]):
             scores |= self._decoded(model, device)
@@ -53,7 +52,7 @@ class Validation:
     def _losses(self, model: Model, device: torch.device) -> dict[str, Any]:
         train = self.recipe.train
         word = gap = words = gaps = 0.0
-        found: list[tuple[list[int], list[str]]] = []  # positions and tokens of each target
+        found: list[tuple[list[int], list[str]]] = []  # order and tokens of each target
         for batch in plan_epoch(self.dev.sizes(), batch_tokens=train.batch_tokens, seed=0, epoch=0):
             examples = [self.dev.example(int(index), seed=0, epoch=0) for index in batch]
             part = collate(examples).to(device)
@@ -62,7 +61,7 @@ class Validation:
                 searched = ordered(model, purpose="order.name = sao")
                 orders = search_batch(searched, part, best, thoroughly=True)
                 both = zip(self._best_positions(orders, part), map(self._tokens, batch.tolist()), strict=True)
-                # Longer ones were not searched.
+                # Longer targets were not searched.
                 found += [
                     (positions, tokens) for positions, tokens in both if len(positions) <= best.max_length
                 ]
@@ -70,7 +69,7 @@ class Validation:
             loss = family_of(model).loss(model, part)
             word, gap = word + float(loss.word), gap + float(loss.gap)
             words, gaps = words + loss.words, gaps + loss.gaps
-        # A step is a word and a gap, `<eod>` a step of its own: the joint loss is over all steps.
+        # A step is a word and a gap, and `<eod>` is a step without a gap: the joint loss is per step.
         return {
             "dev_loss": (word + gap) / max(words, gaps),
             "dev_word_loss": word / words,
@@ -111,7 +110,7 @@ class Validation:
 
 
 def _order_scores(found: list[tuple[list[int], list[str]]]) -> dict[str, Any]:
-    """What searched orders are like; nothing where none were searched."""
+    """Statistics of searched orders; empty if none were searched."""
     statistics = order_statistics([positions for positions, _ in found], [tokens for _, tokens in found])
     if statistics is None:
         return {}
