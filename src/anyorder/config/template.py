@@ -67,7 +67,7 @@ SHOWN = {
 }
 HEADER = """\
 # A recipe for anyorder: `anyorder train` reads it, and every key can be changed on the command
-# line, e.g. train.steps=1000. `docs/recipe.md` lists all keys and their defaults.
+# line, e.g. train.steps=1000. `docs/reference/recipe.md` lists all keys and their defaults.
 """
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 TYPES: dict[object, str] = {
