@@ -98,7 +98,7 @@ def test_an_average_is_made_again_by_both_its_commands(tmp_path: Path) -> None:
 
 
 def test_data_training_and_licence(run: Path) -> None:
-    assert "The recipe tells no licence of the data." in model_card(run)
+    assert "The recipe names no licence for the data." in model_card(run)
     change_recipe(run, name="Words in reverse", licence="CC0")
     card = model_card(run)
     assert f"| train | {PAIRS['train']} | 0 |" in card

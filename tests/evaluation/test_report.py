@@ -126,13 +126,13 @@ def test_the_report_says_where_one_curve_hides_another(losses: tuple[float, floa
 # Case studies
 
 
-def outputs(*texts: str) -> list[str]:
+def hypotheses(*texts: str) -> list[str]:
     return [*texts, *["same"] * (len(REFERENCE) - len(texts))]
 
 
 def test_cases_are_where_outputs_have_least_in_common() -> None:
-    one = evaluated("one", outputs("same", "a b c d", "a b c d", "a b c d"))
-    two = evaluated("two", outputs("same", "a b c x", "w x y z", "a b y z"), order="odd")
+    one = evaluated("one", hypotheses("same", "a b c d", "a b c d", "a b c d"))
+    two = evaluated("two", hypotheses("same", "a b c x", "w x y z", "a b y z"), order="odd")
     assert most_different([one, two], count=1) == [3]
     assert most_different([one, two], count=2) == [3, 4]
     assert most_different([one, two], count=4) == [1, 2, 3, 4]
@@ -148,7 +148,7 @@ def test_lines_are_written_again_as_they_were(runs: list[Path]) -> None:
     assert written.sources == {line: sources[line - 1] for line in wanted}
     assert [row.label for row in written.rows] == ["RND", "L2R"]
     for row, one in zip(written.rows, results, strict=True):
-        texts = {line: output.text for line, output in row.outputs.items()}
+        texts = {line: hypothesis.text for line, hypothesis in row.hypotheses.items()}
         assert texts == {line: one.hypotheses[line - 1] for line in wanted}
 
 
@@ -215,7 +215,7 @@ def content(results: list[RunResults]) -> Content:
 
 
 def test_scores_are_those_of_the_tables_with_the_best_in_bold() -> None:
-    page = report(content([evaluated("one", REFERENCE), evaluated("odd", outputs(), order="odd")]))
+    page = report(content([evaluated("one", REFERENCE), evaluated("odd", hypotheses(), order="odd")]))
     assert '<td>L2R</td><td class="figure"><b>100.00</b></td>' in page
     assert re.findall("<h2>(.*?)</h2>", page) == ["Scores"]
 

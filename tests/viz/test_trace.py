@@ -125,7 +125,7 @@ def test_svg_shows_the_finished_sentence_where_nothing_moves() -> None:
         (float(group.attrib["transform"].removeprefix("translate(").partition(",")[0]), label.text)
         for group in ElementTree.fromstring(svg(readme_steps())).findall("{*}g")
         for label in group.findall(".//{*}text")
-        if group.attrib["style"].startswith("animation-name:place") and group.attrib["opacity"] == "1"
+        if group.attrib["style"].startswith("animation-name:word") and group.attrib["opacity"] == "1"
     ]
     assert [text for _, text in sorted(still)] == ["<s>", "a", "dog", "runs", "along", "the", "beach", "</s>"]
 

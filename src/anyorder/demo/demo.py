@@ -1,7 +1,7 @@
-"""The demo: a model that comes with the package writes code, then two learn to describe small pictures.
+"""The demo: a shipped model writes code, then two small models learn to describe pictures.
 
-Pictures and captions are drawn by the package, so nothing is needed from outside. A caption is the same in
-both orders, first left to right and then rare words first; what differs is how it comes about.
+The package draws the pictures and writes their captions, so the demo needs no data. Both models learn the
+same captions. One writes them left to right, the other rare words first.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from anyorder.viz.page import Rendition, Replay, write_page
 from anyorder.viz.trace import draw
 
 TRAIN, DEV, HELD_OUT, SHOWN = 12_000, 100, 200, 3
-Watch = Callable[[], AbstractContextManager[Listener]]  # shows how far a training is
+Watch = Callable[[], AbstractContextManager[Listener]]  # shows the progress of a training
 CODE_MODEL = "django-small"
 
 
-# None of these lines, and few of their names, are in what the model has learned from.
+# The training data has none of these lines and few of their names.
 DESCRIPTIONS = (
     "call the function brew with arguments teapot and water .",
     "if kettle is an instance of Copper ,",
@@ -81,14 +81,14 @@ class Described:
     """What one model wrote about the held-out pictures."""
 
     order: str
-    outputs: list[Hypothesis]
+    hypotheses: list[Hypothesis]
     bleu: float
     exact: float
     seconds: float  # of training
 
 
 def run_demo(*, folder: Path, page: Path, console: Console, watch: Watch) -> None:
-    """Write some code, then draw, train twice, describe held-out pictures, and show how."""
+    """Run the whole demo: write code, train two models on pictures, and write a page with their captions."""
     say = console.print
     _write_code(console)
     scenes, held_out = draw_scenes(TRAIN + DEV + HELD_OUT, seed=1).split(held_out=HELD_OUT)
@@ -107,8 +107,8 @@ def run_demo(*, folder: Path, page: Path, console: Console, watch: Watch) -> Non
             Text.assemble((f"\npicture {shown + 1}, its own caption:", "dim"), f" {held_out.captions[shown]}")
         )
         for one in described:
-            output = one.outputs[shown]
-            say(draw(output.steps, f"{ORDERS[one.order]}: {output.text}"))
+            hypothesis = one.hypotheses[shown]
+            say(draw(hypothesis.steps, f"{ORDERS[one.order]}: {hypothesis.text}"))
     _write_replays(page, held_out, described)
     say(Text.assemble("\nWatch them being written: open ", (str(page), "bold"), " in a browser."))
     say(f"Describe more: anyorder generate {folder}/rf {folder}/data/test.npy --trace")
@@ -116,7 +116,7 @@ def run_demo(*, folder: Path, page: Path, console: Console, watch: Watch) -> Non
 
 def _write_code(console: Console) -> None:
     def say(text: str, style: str = "") -> None:
-        console.print(Text(text, style), soft_wrap=True)  # to be read, and copied, as it is
+        console.print(Text(text, style), soft_wrap=True)  # unwrapped, so that it can be copied
 
     say(f"A model that comes with anyorder, {CODE_MODEL}, writes Python from a description:\n")
     written = Generator.load(CODE_MODEL).generate(DESCRIPTIONS)
@@ -147,11 +147,11 @@ def _learn_and_describe(recipe: Path, order: str, folder: Path, held_out: Scenes
         train(settings, listener=watcher, overwrite=True)
     seconds = time.perf_counter() - began
     generator = Generator.load(settings.run)
-    outputs = [best for best, *_ in generator.generate(list(patches(held_out.pictures)))]
-    texts = [output.text for output in outputs]
+    hypotheses = [best for best, *_ in generator.generate(list(patches(held_out.pictures)))]
+    texts = [hypothesis.text for hypothesis in hypotheses]
     return Described(
         order=order,
-        outputs=outputs,
+        hypotheses=hypotheses,
         bleu=bleu(texts, held_out.captions, side=settings.text.target),
         exact=exact([text.split() for text in texts], [caption.split() for caption in held_out.captions]),
         seconds=seconds,
@@ -166,9 +166,9 @@ def _write_replays(page: Path, held_out: Scenes, described: Sequence[Described])
             renditions=[
                 Rendition(
                     order=ORDERS[one.order],
-                    steps=one.outputs[number].steps,
-                    score=one.outputs[number].score,
-                    equals_reference=one.outputs[number].text == held_out.captions[number],
+                    steps=one.hypotheses[number].steps,
+                    score=one.hypotheses[number].score,
+                    equals_reference=one.hypotheses[number].text == held_out.captions[number],
                 )
                 for one in described
             ],

@@ -1,9 +1,8 @@
 """The demo's own corpus: small pictures of coloured shapes, and captions that say what is where.
 
-A picture is a 3 × 3 grid of cells; two or three of them hold a figure. Place and colour are jittered and the
-background is shaded and noisy, so it is a picture and not a code. The caption has no chance in it: what is
-said, and in which words, follows from the scene alone. The subject is the figure that comes first as one
-reads, line by line from the top left on; the others stand beside it in its row, or below.
+A picture is a 3 × 3 grid of cells, two or three of which hold a figure. Each figure's position and colour are
+jittered, and the background is shaded and noisy. The caption follows from the scene alone. Its subject is the
+first figure, row by row from the top left; the others stand right of it in its row, or below.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ SHAPES = ("circle", "square", "triangle", "star", "ring", "cross")
 SIZES = {"large": 6.9, "small": 4.3}  # radius in pixels
 
 
-# Pixels become features of mean about 0 and variance about 1: measured on many pictures, then fixed.
+# Standardise pixels to a mean of about 0 and a variance of about 1; measured once on many pictures.
 PIXEL_MEAN, PIXEL_SPREAD = 215.0, 42.0
 
 
@@ -54,7 +53,7 @@ Scene = tuple[Figure, ...]  # from the top left on, so that equal scenes compare
 
 @dataclass(frozen=True)
 class Scenes:
-    """Scenes that all differ, with their pictures and captions."""
+    """Distinct scenes with their pictures and captions."""
 
     contents: list[Scene]
     pictures: NDArray[np.uint8]  # (count, SIDE, SIDE, 3)
@@ -64,7 +63,7 @@ class Scenes:
         return len(self.contents)
 
     def split(self, *, held_out: int) -> tuple[Self, Self]:
-        """All but the last `held_out` scenes, and those: no scene is in both."""
+        """Split off the last `held_out` scenes and return both parts."""
         cut = len(self) - held_out
         return self._part(slice(cut)), self._part(slice(cut, None))
 
@@ -78,7 +77,7 @@ class Scenes:
 
 
 def draw_scenes(count: int, seed: int) -> Scenes:
-    """As many different scenes as asked for, the same ones for the same seed."""
+    """Draw `count` different scenes; the same seed gives the same scenes."""
     random = np.random.default_rng(seed)
     found: dict[Scene, None] = {}  # a set that keeps its order
     while len(found) < count:
@@ -90,7 +89,7 @@ def draw_scenes(count: int, seed: int) -> Scenes:
 
 
 def patches(pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """The grid of features that a model reads: every cell's pixels, at half resolution, as one vector.
+    """The features that a model reads: one vector a cell, its pixels at half resolution.
 
     pictures: (count, SIDE, SIDE, 3); returns (count, GRID², (CELL / 2)² · 3), cells row by row.
     """
@@ -105,7 +104,7 @@ def patches(pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def caption(scene: Scene) -> str:
-    """What is where, in one English sentence."""
+    """Describe the scene in one English sentence."""
     subject, *others = scene
     return f"{_noun(subject)} is " + " and ".join(
         f"{_relation(subject, other)} {_noun(other)}" for other in others
@@ -113,7 +112,7 @@ def caption(scene: Scene) -> str:
 
 
 def _relation(figure: Figure, later: Figure) -> str:
-    """Where a figure stands, seen from one that is read after it."""
+    """How a figure stands to one that comes later, row by row from the top left."""
     return "left of" if figure.row == later.row else "above"
 
 
@@ -163,7 +162,7 @@ def _paint(contents: Sequence[Scene], random: np.random.Generator) -> NDArray[np
 
 
 def _backgrounds(count: int, random: np.random.Generator) -> NDArray[np.float32]:
-    """Pale grounds, each with its own tone and a shade that runs across it in its own direction."""
+    """Pale backgrounds, each with its own tone and a shade in its own direction."""
     tone = random.uniform(215, 240, size=(count, 1, 1, 3)).astype(np.float32)
     slope = random.uniform(-12, 12, size=(2, count, 1, 1, 1)).astype(np.float32)
     across = np.linspace(-1, 1, SIDE, dtype=np.float32)

@@ -1,6 +1,6 @@
-"""A model's card: what it is, what it learned from and how good it is, from the files of its run alone.
+"""Write model cards: what a model is for, its data, its training and its scores, from the files of its run.
 
-What the files don't tell is not told, and results of other weights than the folder's are refused.
+A card leaves out what the files don't say. Results of other weights than the folder's are refused.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OF_ONE_MACHINE = ("run", "data.root", "data.cache")  # keys that nobody else can
 
 @dataclass(frozen=True)
 class _Facts:
-    """All that a card is made of."""
+    """Everything that a card is made from."""
 
     run: Path
     trained: Trained
@@ -59,7 +59,7 @@ class _Facts:
 
 
 def model_card(run: Path) -> str:
-    """Markdown that tells a stranger what a model can and can't do, and how to make it again."""
+    """A model card in Markdown: what the model can and can't do, and how to train it again."""
     if is_shipped(run):  # its run isn't here, but the card that was made from it
         return (located(run) / CARD_FILE).read_text(encoding="utf-8")
     facts = _Facts(
@@ -111,7 +111,7 @@ def _data(facts: _Facts) -> list[str]:
     licence = [
         f"Licence of the data: {data.licence}."
         if data.licence
-        else "The recipe tells no licence of the data."
+        else "The recipe names no licence for the data."
     ]
     if not facts.sizes:
         return licence
@@ -138,15 +138,15 @@ def _training(facts: _Facts) -> list[str]:
     elif "step" in scores:
         lines.append(f"- these weights: step {scores['step']:,}, the best on dev by {train.select}")
     lines += _searched(facts)
-    told = {name.removeprefix("dev_"): score for name, score in scores.items() if name.startswith("dev_")}
-    numbers = [f"{name.replace('_', ' ')} {score:.4g}" for name, score in told.items() if _is_number(score)]
+    on_dev = {name.removeprefix("dev_"): score for name, score in scores.items() if name.startswith("dev_")}
+    numbers = [f"{name.replace('_', ' ')} {score:.4g}" for name, score in on_dev.items() if _is_number(score)]
     if numbers:
         lines.append(f"- dev, while training: {', '.join(numbers)}")
     return [*lines, f"- seed {train.seed}, dropout {facts.recipe.model.dropout:g}, {train.precision}"]
 
 
 def _searched(facts: _Facts) -> list[str]:
-    """How many targets stay in the order that they were taught in first, search by search."""
+    """How many targets keep the bootstrap order after each search."""
     stay = [
         f"{summary.in_bootstrap_order:,} of {summary.targets:,} before update {step:,}"
         for step, summary in facts.searches.items()
@@ -191,7 +191,7 @@ def _scores_of_split(results: RunResults) -> list[str]:
 
 
 def _intervals(results: RunResults) -> dict[str, str]:
-    """Of those metrics that every machine can compute again."""
+    """Confidence intervals of the metrics that need no extra package, by name."""
     names = [name for name in results.report.scores if name in DEFAULT]
     scored = evaluate(results.hypotheses, results.references, metrics=names, options=results.report.options)
     estimates = {name: bootstrap_interval(result) for name, result in scored.items()}
@@ -213,7 +213,7 @@ def _decoding(report: EvaluationReport) -> str:
 
 
 def _options(decode: Decode) -> str:
-    """Keys of [decode] that are not as usual, but for the beam."""
+    """The keys of [decode] that differ from their defaults, except the beam."""
     given = decode.model_dump(mode="json", exclude_defaults=True, exclude={"beam", "n_best"})
     return ", ".join(f"{key} {json.dumps(value)}" for key, value in given.items())
 
@@ -225,13 +225,13 @@ def _limits(facts: _Facts) -> Iterator[str]:
         yield "A word that is not in its vocabulary is written as `<unk>`."
     for one in facts.results:
         report = one.report
-        of_all = f"of {report.lines:,} outputs for {report.split}"
+        of_all = f"of {report.lines:,} hypotheses for {report.split}"
         if report.unfinished:
             yield f"{report.unfinished:,} {of_all} were cut off before their end."
         if report.unknown:
             yield f"{report.unknown:,} {of_all} hold a word that it does not know."
     if facts.results:
-        yield "Scores are of one training: intervals tell of other lines, not of other seeds or other text."
+        yield "Scores are of one training: the intervals cover other lines, not other seeds or other text."
 
 
 def _again(facts: _Facts) -> list[str]:
@@ -258,7 +258,7 @@ def _again(facts: _Facts) -> list[str]:
 
 
 def _evaluation(facts: _Facts, report: EvaluationReport) -> str:
-    """The command that makes such results."""
+    """The command that repeats an evaluation."""
     beams = [report.decode.beam] if report.sweep is None else sorted(report.sweep.scores[TUNED_ON])
     usual = facts.recipe.decode.model_dump(mode="json")
     changed = [
@@ -273,7 +273,7 @@ def _evaluation(facts: _Facts, report: EvaluationReport) -> str:
 
 
 def _word_flags(report: EvaluationReport) -> list[str]:
-    """How text is read before it is compared, where that does not follow from the recipe."""
+    """The flags for reading text before scoring, where they differ from the recipe's."""
     options, usual = report.options, Options.for_side(report.recipe.text.target)
     flags = ["--lowercase"] if options.lowercase and not usual.lowercase else []
     named = {

@@ -1,4 +1,4 @@
-"""Lines on which runs differ, written once more to see how: outputs that are kept don't tell their steps."""
+"""Decode lines on which runs differ once more, because stored hypotheses don't hold their steps."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from anyorder.evaluation.split import EvaluationSplit, read_split
 from anyorder.inference.generator import Generator
 from anyorder.inference.hypothesis import Hypothesis
 
-Lines = Sequence[int]  # of the results, counted from 1
+Lines = Sequence[int]  # line numbers of the results, counted from 1
 
 
 @dataclass(frozen=True)
 class WrittenRow:
-    """What a system, by its first training, writes for some lines."""
+    """What the first training of a system writes for some lines."""
 
     label: str
-    outputs: dict[int, Hypothesis]  # by line; a blank source has none
+    hypotheses: dict[int, Hypothesis]  # by line; a blank source has none
 
 
 @dataclass(frozen=True)
 class WrittenAgain:
-    """The same lines, written by all systems."""
+    """The same lines, decoded by all systems."""
 
-    sources: dict[int, str]  # by line; empty where features are read
+    sources: dict[int, str]  # by line; empty for feature sources
     rows: list[WrittenRow]
 
 
 def most_different(results: Sequence[RunResults], *, count: int) -> list[int]:
-    """The lines whose outputs have least in common, from the first; of equals the earlier ones."""
+    """The lines whose hypotheses have least in common, from the first; of equals the earlier ones."""
     first_trainings = [group[0].hypotheses for group in group_trainings(results)]
-    outputs = [[text.split() for text in texts] for texts in zip(*first_trainings, strict=True)]
-    distances = [_distance(of_line) for of_line in outputs]
+    hypotheses = [[text.split() for text in texts] for texts in zip(*first_trainings, strict=True)]
+    distances = [_distance(of_line) for of_line in hypotheses]
     ranked = sorted(range(len(distances)), key=lambda row: (-distances[row], row))
     return sorted(row + 1 for row in ranked[:count])
 
@@ -51,9 +51,10 @@ def write_again(
     first_lines: int | None = None,
     device: str | None = None,
 ) -> WrittenAgain:
-    """Decode some lines as they were decoded for the results. Unless there are none it takes models and data.
+    """Decode some lines as they were decoded for the results.
 
-    first_lines: as the results were made with.
+    Unless there are no lines, this needs the models and their data.
+    first_lines: the value that the results were made with.
     """
     wanted = sorted(set(lines))
     if not wanted:
@@ -70,7 +71,7 @@ def write_again(
 
 
 def _distance(texts: Sequence[Sequence[str]]) -> float:
-    """How much less than all words the outputs have in common, over all pairs of them."""
+    """Sum over all pairs of hypotheses of one minus their share of common words."""
     return sum(
         1 - SequenceMatcher(None, one, other, autojunk=False).ratio()
         for one, other in combinations(texts, 2)
@@ -109,21 +110,21 @@ def _written(
     listener: EvaluationListener,
 ) -> dict[int, Hypothesis]:
     what = f"writing again with {one.run}"
-    outputs: dict[int, Hypothesis] = {}
+    hypotheses: dict[int, Hypothesis] = {}
     for run_of_lines in _runs(lines):
-        listener.preparing(what, len(outputs), len(lines))
+        listener.preparing(what, len(hypotheses), len(lines))
         answers = generator.answer(
             [text.sources[line - 1] for line in run_of_lines],
             settings=one.report.decode,
             first_line=run_of_lines[0] - 1,
         )
-        outputs |= {line: answer[0] for line, answer in zip(run_of_lines, answers, strict=True) if answer}
+        hypotheses |= {line: answer[0] for line, answer in zip(run_of_lines, answers, strict=True) if answer}
     listener.preparing(what, len(lines), len(lines))
-    return outputs
+    return hypotheses
 
 
 def _runs(lines: Lines) -> list[list[int]]:
-    """Neighbouring lines together: sampling depends on where a line stands."""
+    """Group consecutive lines, because sampling depends on the number of a line."""
     runs: list[list[int]] = []
     for line in lines:
         if runs and line == runs[-1][-1] + 1:

@@ -1,4 +1,4 @@
-"""Curves of a run: scores against the beam, and how it learned, update by update."""
+"""Curves of runs: scores by beam, and losses and scores by update."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _curve(label: str, sweeps: Sequence[BeamSweep], *, split: Splits) -> BeamCur
     return BeamCurve(label=label, scores=scores, picked=picked.pop() if len(picked) == 1 else None)
 
 
-_MOST_POINTS = 200  # of a curve: a picture can't show more
+_MOST_POINTS = 200  # of a curve; a chart can't show more
 _FIGURES = {
     "dev_bleu": "BLEU on dev",
     "dev_exact": "exact match on dev, %",
@@ -109,7 +109,7 @@ Points = dict[int, float]  # by update, from the first
 
 @dataclass(frozen=True)
 class TrainingCurve:
-    """A figure of one system by update, the mean of its trainings."""
+    """The logged values of one system by update, the mean of its trainings."""
 
     label: str
     points: Points  # none: not every training has logged the figure
@@ -117,14 +117,14 @@ class TrainingCurve:
 
 @dataclass(frozen=True)
 class TrainingFigure:
-    """Something that was logged while systems learned."""
+    """One logged quantity, by update."""
 
     title: str
     curves: list[TrainingCurve]  # of all systems
 
 
 def training_curves(results: Sequence[RunResults]) -> list[TrainingFigure]:
-    """What is known of how the runs learned; a figure that none of them has logged is left out."""
+    """The logged quantities of all runs; those that no run has logged are left out."""
     groups = group_trainings(results)
     labels = row_labels(groups)
     logs = [[_logged(one.run) for one in group] for group in groups]
@@ -142,7 +142,7 @@ def training_curves(results: Sequence[RunResults]) -> list[TrainingFigure]:
 
 
 def _logged(run: Path) -> dict[str, Points]:
-    """Finite figures by name and update."""
+    """The finite values of a run's log, by name and update."""
     logged: dict[str, Points] = {name: {} for name in _FIGURES}
     for entry in entries(run):
         for name in _FIGURES & entry.keys():
@@ -152,13 +152,13 @@ def _logged(run: Path) -> dict[str, Points]:
 
 
 def _mean(trainings: Sequence[Points]) -> Points:
-    """Over trainings, at the updates that all of them have: one that stopped early would make a jump."""
+    """The mean over trainings at the updates that all have: one that stopped early would cause a jump."""
     common = set.intersection(*(set(points) for points in trainings))
     return {step: fmean(points[step] for points in trainings) for step in sorted(common)}
 
 
 def _thinned(points: Points) -> Points:
-    """Means of neighbours where there are too many, each at the last of its updates."""
+    """At most _MOST_POINTS points: means of neighbours, each at the last of its updates."""
     at_once = math.ceil(len(points) / _MOST_POINTS) or 1
     steps = list(points)
     chunks = [steps[start : start + at_once] for start in range(0, len(steps), at_once)]

@@ -1,7 +1,7 @@
-"""One HTML file that compares runs: scores, how they learned, beams, orders, and how they write.
+"""Compare runs in one HTML file: scores, training curves, beams, orders and case studies.
 
-Nothing lies beside it and nothing is fetched: pictures are SVG inside it, and the case studies are the page
-that replays sentences, in a frame.
+The file needs no other file and no network. Charts are SVG images inside it. The case studies are the replay
+page of `viz/page.py` in a frame.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cases:
-    """Lines that are shown step by step."""
+    """The lines that the report shows step by step."""
 
     lines: Sequence[int]  # of the results, counted from 1
-    why: str  # these lines
+    why: str  # why these lines were chosen
     references: Sequence[Sequence[str]]  # of all lines of the results
 
 
 @dataclass(frozen=True)
 class Content:
-    """All that a report tells; a part without anything to tell is left out."""
+    """Everything that a report shows; empty parts are left out."""
 
     compared: RunComparison
     training: Sequence[TrainingFigure]
     beams: BeamCurves | None
-    written: WrittenAgain  # the lines of the case studies, and those that orders are studied on
-    order_lines: int  # the first so many
+    written: WrittenAgain  # covers the case studies and the lines whose orders are studied
+    order_lines: int  # orders are studied on the first lines, up to this one
     cases: Cases
 
 
 def report(content: Content) -> str:
-    """The report's HTML."""
+    """Return the report as HTML."""
     compared = content.compared
     labels = listed([row.label for row in compared.rows])
     sections = [
@@ -66,7 +66,7 @@ def report(content: Content) -> str:
         "sections": "\n".join(section for section in sections if section),
     }
     template = (files("anyorder.evaluation") / "report.html").read_text(encoding="utf-8")
-    # In one pass, so that a text that looks like a placeholder stays what it is.
+    # In one pass, so that text that looks like a placeholder is left alone.
     return re.sub(r"\{\{(title|intro|sections)\}\}", lambda found: parts[found[1]], template)
 
 
@@ -87,31 +87,33 @@ def _beams(found: BeamCurves | None) -> str:
 
 
 def _orders(written: WrittenAgain, *, lines: int) -> str:
-    """What the orders are like in which outputs were written; nothing without an output of two tokens."""
-    studied = [(row, _outputs(row, lines)) for row in written.rows]
+    """Statistics of the orders of hypotheses; empty unless some hypothesis has two tokens."""
+    studied = [(row, _studied(row, lines)) for row in written.rows]
     by_label = {
         row.label: statistics
-        for row, outputs in studied
+        for row, hypotheses in studied
         if (
             statistics := order_statistics(
-                [positions for positions, _ in outputs], [text for _, text in outputs]
+                [positions for positions, _ in hypotheses], [text for _, text in hypotheses]
             )
         )
     }
-    by_chance = expected_by_chance([text for _, outputs in studied for _, text in outputs])
+    by_chance = expected_by_chance([text for _, hypotheses in studied for _, text in hypotheses])
     if by_chance is None:
         return ""
-    remark = f"Orders in which the outputs of the first {lines} lines were written, token by token."
+    remark = f"Orders in which the hypotheses of the first {lines} lines were written, token by token."
     charts = [heat_chart(statistics.heat, title=label) for label, statistics in by_label.items()]
     table = _order_table({**by_label, "by chance": by_chance})
     meanings = [f"{figure.metadata['title']}: {figure.metadata['meaning']}" for figure in fields(Figures)]
     return _section("Orders", f"<p>{remark}</p>", _figures(charts), _table(table), _remarks(meanings))
 
 
-def _outputs(row: WrittenRow, lines: int) -> list[tuple[Sequence[int], Sequence[str]]]:
-    """Positions, and tokens as they are read, of the first lines."""
-    outputs = (output for line, output in row.outputs.items() if line <= lines)
-    return [(output.positions, output.steps[-1].canvas) for output in outputs if output.tokens]
+def _studied(row: WrittenRow, lines: int) -> list[tuple[Sequence[int], Sequence[str]]]:
+    """Positions in the order written, and tokens from left to right, of the first lines."""
+    hypotheses = (hypothesis for line, hypothesis in row.hypotheses.items() if line <= lines)
+    return [
+        (hypothesis.positions, hypothesis.steps[-1].canvas) for hypothesis in hypotheses if hypothesis.tokens
+    ]
 
 
 def _order_table(statistics: dict[str, OrderStatistics]) -> Table:
@@ -141,18 +143,18 @@ def _case_studies(written: WrittenAgain, cases: Cases, *, split: str) -> str:
 
 def _replay(written: WrittenAgain, line: int, references: Sequence[Sequence[str]]) -> Replay:
     wanted = [lines[line - 1] for lines in references]
-    outputs = {row.label: row.outputs[line] for row in written.rows if line in row.outputs}
+    hypotheses = {row.label: row.hypotheses[line] for row in written.rows if line in row.hypotheses}
     return Replay(
         source=written.sources[line],
         reference=wanted[0],
         renditions=[
             Rendition(
                 order=label,
-                steps=output.steps,
-                score=output.score,
-                equals_reference=output.text in wanted,
+                steps=hypothesis.steps,
+                score=hypothesis.score,
+                equals_reference=hypothesis.text in wanted,
             )
-            for label, output in outputs.items()
+            for label, hypothesis in hypotheses.items()
         ],
     )
 

@@ -1,4 +1,4 @@
-"""Runs side by side as tables: for a terminal, a Markdown page or a paper."""
+"""Tables that compare runs, for a terminal, a Markdown page or a paper."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOTHING = "–"
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in one place of a table."""
+    """One cell of a table."""
 
     text: str
     bold: bool = False
@@ -29,7 +29,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns: the first `labels` of them hold text, the others figures."""
+    """Rows below named columns; the first `labels` columns hold text, the others figures."""
 
     columns: list[str]
     rows: list[list[Cell]]
@@ -37,7 +37,7 @@ class Table:
 
 
 def score_table(compared: RunComparison) -> Table:
-    """Systems by metrics, the best in bold; with the number of trainings where one has several."""
+    """Scores by system and metric, the best in bold; counts seeds if a system was trained with several."""
     several = any(len(row.runs) > 1 for row in compared.rows)
     columns = ["order", *(["seeds"] if several else []), *compared.metrics.values()]
     rows = [
@@ -52,7 +52,7 @@ def score_table(compared: RunComparison) -> Table:
 
 
 def difference_table(compared: RunComparison) -> Table | None:
-    """How each system differs from the baseline, and how often chance alone does it; None without tests."""
+    """Differences from the baseline with their intervals and p-values; None if nothing was tested."""
     rows = [cells for row in compared.rows for cells in _differences(row, compared)]
     if not rows:
         return None
@@ -65,7 +65,7 @@ def difference_table(compared: RunComparison) -> Table | None:
 
 
 def explanation(compared: RunComparison, *, best: str = "bold") -> list[str]:
-    """What the tables leave unsaid, a line each. best: how they show what is best."""
+    """Notes below the tables, one line each. best: how the tables mark the best."""
     lines = [f"{compared.lines} lines of {compared.split}; the best of each column is {best}"]
     if any(len(row.runs) > 1 for row in compared.rows):
         lines.append("mean ± standard deviation over the runs that differ in nothing but their seed")
@@ -130,13 +130,13 @@ def _origin(row: SystemRow) -> str:
 
 
 def as_markdown(compared: RunComparison) -> str:
-    """Tables and what they leave unsaid, as a part of a page."""
+    """The tables and their notes in Markdown."""
     parts = ["\n".join(_markdown_rows(table)) for table in _tables(compared)]
     return "\n\n".join([*parts, "\n".join(f"- {line}" for line in explanation(compared))]) + "\n"
 
 
 def as_latex(compared: RunComparison) -> str:
-    """Tables for a paper that uses booktabs; what they leave unsaid is in comments."""
+    """The tables in LaTeX with booktabs; their notes are comments."""
     parts = ["\n".join(_latex_rows(table)) for table in _tables(compared)]
     return "\n\n".join([*parts, "\n".join(f"% {line}" for line in explanation(compared))]) + "\n"
 

@@ -1,1 +1,1 @@
-"""Traces, animations, relation matrices and charts."""
+"""Show how sentences are written: traces, animations, replay pages, relation matrices and charts."""

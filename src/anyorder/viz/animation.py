@@ -1,4 +1,4 @@
-"""How a sentence was written, as a moving picture: one SVG without scripts, as a README can show it."""
+"""Animate how a sentence was written: one SVG without scripts, which a README can show."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from dataclasses import dataclass
 from anyorder.inference.hypothesis import Step, written_at
 from anyorder.viz.charts import escape
 
-# Lengths are in pixels, times in seconds. A monospaced font lets words be laid out
-# without measuring them, whatever font the reader's machine has.
+# Lengths are in pixels, times in seconds. With a monospaced font, the width of a word follows from its
+# length, whichever font the reader's machine has.
 
 _CHARACTER, _PADDING, _GAP = 12, 12, 24
 _ROW, _LOG_ROW, _HEIGHT, _CHIP_HEIGHT, _MARGIN = 68, 142, 168, 40, 16
 _DROP = 42  # how far above its gap a word appears
 _LOG_SCALE, _LOG_GAP, _NOT_YET = 0.66, 30, 0.25
-_HOLD, _CLEAR, _BEAT = 2.6, 0.8, 1.3  # the finished sentence; wiping it; one insertion
-_POINT, _OPEN, _LAND = 0.35, 0.6, 0.85  # of a beat: the gap is pointed at, has opened, holds its word
+_HOLD, _CLEAR, _BEAT = 2.6, 0.8, 1.3  # how long the finished sentence stays, fades; one insertion
+_POINT, _OPEN, _LAND = (
+    0.35,
+    0.6,
+    0.85,
+)  # shares of a beat: the caret points, the gap is open, the word has landed
 _TINTS = ((79, 70, 229), (190, 30, 110), (180, 83, 9))  # first, middle, last: white is readable on all
 _EDGE_FILL = "#6e7781"
 _CARET = f'<path d="M-7 {_ROW + 36}L0 {_ROW + 26}L7 {_ROW + 36}z" fill="#d97706"/>'
@@ -32,7 +36,7 @@ svg>g{animation:%.1fs infinite ease-in-out}
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where something is drawn, and how strongly, at one time of the loop."""
+    """Position and opacity of an element at one time of the loop."""
 
     time: float
     x: float
@@ -41,10 +45,10 @@ class _Frame:
 
 
 def svg(steps: Sequence[Step]) -> str:
-    """An SVG that writes the sentence over and over: a gap is pointed at, opens, and its word drops in.
+    """An SVG that repeats how the sentence was written: a caret shows a gap, it opens, a word drops in.
 
-    It needs neither script nor font, so it plays inside an image. The first frame, which is also the still
-    picture where nothing may move, is the finished sentence. At least one step is needed.
+    steps: at least one. The SVG needs neither script nor font, so it plays inside an image. Its first frame
+    is the finished sentence, which is also what a reader sees who has turned motion off.
     """
     labels = ["<s>", *steps[-1].canvas, "</s>"]
     steps_by_word = [0, *written_at(steps), 0]
@@ -76,12 +80,12 @@ def svg(steps: Sequence[Step]) -> str:
 def _moving_words(
     labels: Sequence[str], steps_by_word: Sequence[int], centres: Sequence[Sequence[float]], *, loop: float
 ) -> Iterator[str]:
-    for place, (label, step) in enumerate(zip(labels, steps_by_word, strict=True)):
-        path = [canvas[place] for canvas in centres]
+    for index, (label, step) in enumerate(zip(labels, steps_by_word, strict=True)):
+        path = [canvas[index] for canvas in centres]
         frames = _word_frames(path, step) if step else _edge_frames(path)
         chip = _chip(label, fill=_tint(step, len(labels) - 2) if step else _EDGE_FILL)
-        gap = _gap_dot(label) if place < len(labels) - 1 else ""
-        yield _moving(f"place{place}", frames, chip + gap, loop=loop)
+        gap = _gap_dot(label) if index < len(labels) - 1 else ""
+        yield _moving(f"word{index}", frames, chip + gap, loop=loop)
 
 
 def _moving_log(steps: Sequence[Step], centres: Sequence[float], *, loop: float) -> Iterator[str]:
@@ -99,7 +103,7 @@ def _chip_width(label: str) -> float:
 
 
 def _centres(labels: Sequence[str], visible: Sequence[bool]) -> list[float]:
-    """The middle of every label when the visible ones stand in a row around 0; hidden ones take no room."""
+    """The x of each label's centre. Visible labels form a row centred on 0; hidden ones take no room."""
     centres, edge = [], 0.0
     for label, is_visible in zip(labels, visible, strict=True):
         centres.append(edge + _chip_width(label) / 2)
@@ -119,13 +123,13 @@ def _log_centres(steps: Sequence[Step]) -> list[float]:
 
 
 def _edge_frames(path: Sequence[float]) -> list[_Frame]:
-    """A boundary's way: never wiped, it gives way to every word. path: its x after each step, from step 0."""
+    """Frames of a boundary, which never fades. path: its x after each step, from step 0."""
     cleared = [_Frame(0, path[-1]), _Frame(_HOLD + _CLEAR / 2, path[-1]), _Frame(_HOLD + _CLEAR, path[0])]
-    return cleared + _giving_way(path, since=1)
+    return cleared + _moving_aside(path, since=1)
 
 
 def _word_frames(path: Sequence[float], step: int) -> list[_Frame]:
-    """A word's way: wiped with the old sentence, dropped into its gap, then giving way to later words."""
+    """Frames of a word: it fades with the old sentence, drops into its gap, then moves aside for others."""
     entry, start = path[step], _start(step)
     return [
         _Frame(0, path[-1]),
@@ -134,11 +138,11 @@ def _word_frames(path: Sequence[float], step: int) -> list[_Frame]:
         _Frame(start + _POINT * _BEAT, entry, y=-_DROP, opacity=0),
         _Frame(start + _OPEN * _BEAT, entry, y=-_DROP),
         _Frame(start + _LAND * _BEAT, entry),
-        *_giving_way(path, since=step + 1),
+        *_moving_aside(path, since=step + 1),
     ]
 
 
-def _giving_way(path: Sequence[float], *, since: int) -> list[_Frame]:
+def _moving_aside(path: Sequence[float], *, since: int) -> list[_Frame]:
     frames = []
     for step in range(since, len(path)):
         frames.append(_Frame(_start(step) + _POINT * _BEAT, path[step - 1]))
@@ -149,13 +153,13 @@ def _giving_way(path: Sequence[float], *, since: int) -> list[_Frame]:
 def _caret_frames(
     labels: Sequence[str], steps_by_word: Sequence[int], centres: Sequence[Sequence[float]]
 ) -> list[_Frame]:
-    """The pointer's way: it shows below the gap of each step and stays there while the gap opens."""
+    """Frames of the caret: it appears below the gap of each step and stays while the gap opens."""
     frames = [_Frame(0, 0, opacity=0)]
     for number in range(1, len(centres)):
-        place = steps_by_word.index(number)
-        left = max(other for other in range(place) if steps_by_word[other] < number)
+        index = steps_by_word.index(number)
+        left = max(other for other in range(index) if steps_by_word[other] < number)
         closed = centres[number - 1][left] + (_chip_width(labels[left]) + _GAP) / 2
-        opened = centres[number][place]
+        opened = centres[number][index]
         start = _start(number)
         frames += [
             _Frame(start, closed, opacity=0),
@@ -168,7 +172,7 @@ def _caret_frames(
 
 
 def _log_frames(x: float, number: int) -> list[_Frame]:
-    """A logged step is pale from the wiping of the old sentence until its word has landed."""
+    """Frames of an entry of the log: it is pale until its word has landed."""
     start = _start(number)
     return [
         _Frame(0, x),
@@ -180,7 +184,7 @@ def _log_frames(x: float, number: int) -> list[_Frame]:
 
 
 def _moving(name: str, frames: Sequence[_Frame], content: str, *, loop: float) -> str:
-    """Content with its own animation; where CSS animations are unknown it stands as in the first frame."""
+    """Content with its own animation. A viewer without CSS animations shows the first frame."""
     rules = "".join(
         f"{100 * frame.time / loop:.2f}%{{"
         f"transform:translate({frame.x:.1f}px,{frame.y}px);opacity:{frame.opacity}}}"
@@ -215,7 +219,7 @@ def _log_entry(label: str, number: int, *, fill: str) -> str:
 
 
 def _tint(step: int, count: int) -> str:
-    """The colour of a step: from the first tint through the middle one to the last."""
+    """The colour of a step, between the first tint, the middle one and the last."""
     along = 2 * (step - 1) / max(count - 1, 1)
     low, high = _TINTS[:2] if along < 1 else _TINTS[1:]
     share = along if along < 1 else along - 1

@@ -34,9 +34,9 @@ COLOURS = (ACCENT, SECOND, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"
 _MARKERS = "osD^vPX"
 _MOST_MARKERS = 40  # of a curve; more would hide it
 _MOST_STEPS = 8  # between the lowest and the highest tick
-_WIDTH, _HEIGHT = 6.4, 4.4  # inches of a line chart without its legend
-_LEGEND_ROW, _LABEL_LENGTH, _LEGEND_CHARACTERS = 0.24, 44, 76
-# Curves closer than this share of the chart's height can't be told apart.
+_WIDTH, _HEIGHT = 5.2, 3.6  # inches of a line chart without its legend
+_LEGEND_ROW, _LABEL_LENGTH, _LEGEND_CHARACTERS = 0.24, 44, 60
+# Curves that are closer than this share of the chart's height look like one.
 _SAME = 0.005
 _SUFFIXES = (".svg", ".png", ".pdf")
 _CJK_FONTS = ("Noto Sans CJK JP", "Noto Sans CJK SC", "Hiragino Sans", "Yu Gothic", "Microsoft YaHei")

@@ -76,7 +76,12 @@ def _draw_heat(axes: Axes, heat: Heat) -> None:
 
     full = max(_FULL_SHARE, *(share for row in heat for share in row))
     cells = axes.pcolormesh(
-        heat, cmap=matplotlib.colormaps["Blues"].resampled(_SHADES), vmin=0, vmax=full, gid="heat"
+        heat,
+        cmap=matplotlib.colormaps["Blues"].resampled(_SHADES),
+        vmin=0,
+        vmax=full,
+        edgecolors="face",
+        gid="heat",
     )
     axes.set(xlabel="position", ylabel="step", aspect="equal")
     axes.set_xticks([0, TENTHS], ["leftmost", "rightmost"])

@@ -1,7 +1,7 @@
-"""One HTML file that replays how sentences were written: no server, no network, nothing beside it.
+"""Write one HTML file that replays how sentences were written, without a server, a network or other files.
 
-What a model read and wrote lies in the file as JSON; the script in `page.html` shows it. Nothing of it is
-ever read as HTML, so a source may hold tags, quotes or the end of a script.
+The file holds sources and sentences as JSON, and the script in `page.html` shows them. The script never reads
+them as HTML, so a source may hold tags, quotes or the end of a script.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from anyorder.inference.hypothesis import Step, written_at
 
 @dataclass(frozen=True)
 class Rendition:
-    """One way in which a sentence was written."""
+    """A sentence and the order that it was written in."""
 
-    order: str  # as people call it, e.g. "rare words first"
+    order: str  # as the page shows it, e.g. "rare words first"
     steps: Sequence[Step]
     score: float | None = None
     equals_reference: bool | None = None  # None: there is no reference
@@ -38,7 +38,7 @@ class Rendition:
 
 @dataclass(frozen=True)
 class Replay:
-    """Something that was read, a text or a picture or both, and the ways in which it was written about."""
+    """A source (text, a picture or both) and the renditions of it."""
 
     renditions: Sequence[Rendition]
     source: str = ""
@@ -47,16 +47,16 @@ class Replay:
 
 
 def page(title: str, replays: Sequence[Replay], intro: str) -> str:
-    """The page's HTML."""
+    """Return the page as HTML."""
     data = {"title": title, "intro": intro, "replays": [_replay_data(replay) for replay in replays]}
     parts = {"title": html.escape(title), "data": _script_safe(data)}
     template = (files("anyorder.viz") / "page.html").read_text(encoding="utf-8")
-    # In one pass, so that a title or a source that looks like a placeholder stays what it is.
+    # In one pass, so that a title or a source that looks like a placeholder is left alone.
     return re.sub(r"\{\{(title|data)\}\}", lambda found: parts[found[1]], template)
 
 
 def write_page(path: Path, title: str, replays: Sequence[Replay], intro: str) -> None:
-    """Write the page; whatever was at the path is replaced."""
+    """Write the page to a file and replace what was there."""
     made = page(title, replays, intro)
     try:
         path.write_text(made, encoding="utf-8")
@@ -65,7 +65,7 @@ def write_page(path: Path, title: str, replays: Sequence[Replay], intro: str) ->
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
-    """A picture as a PNG file. pixels: (height, width, 3), red, green and blue."""
+    """Encode a picture as PNG. pixels: (height, width, 3), red, green and blue."""
     with io.BytesIO() as file:
         Image.fromarray(pixels).save(file, format="PNG", optimize=True)
         return file.getvalue()
@@ -81,7 +81,7 @@ def _replay_data(replay: Replay) -> dict[str, Any]:
 
 
 def _rendition_data(rendition: Rendition) -> dict[str, Any]:
-    """The finished sentence with the step of every word: all the canvases in between follow from these."""
+    """The finished sentence and the step of each word; the page derives all canvases from these."""
     return {
         "order": rendition.order,
         "score": _known(rendition.score),
@@ -93,7 +93,7 @@ def _rendition_data(rendition: Rendition) -> dict[str, Any]:
 
 
 def _known(number: float | None) -> float | None:
-    """JSON has neither NaN nor infinity: what is not a known number is null."""
+    """Return the number, or None for NaN and infinity, which JSON doesn't have."""
     return number if number is not None and math.isfinite(number) else None
 
 
@@ -102,5 +102,5 @@ def _data_uri(picture: NDArray[np.uint8]) -> str:
 
 
 def _script_safe(data: dict[str, Any]) -> str:
-    """JSON that can't end the script element that it stands in, nor open a comment there."""
+    """JSON that can neither end the script element around it nor open a comment there."""
     return json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")

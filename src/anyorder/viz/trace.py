@@ -1,4 +1,4 @@
-"""How a sentence was written, step by step, in the terminal."""
+"""Show in the terminal how a sentence was written, step by step."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NEW_WORD = "bold underline green"
 
 
 def draw(steps: Sequence[Step], title: str) -> RenderableType:
-    """A line a step: its word, the sentence so far with that word marked, and its probability if known.
+    """Draw one line a step: its word, the canvas with that word marked, and its probability if known.
 
-    The word has a column of its own because a pipe keeps neither colour nor underline.
+    The word has a column of its own, because a pipe keeps neither colour nor underline.
     """
     with_probability = any(not math.isnan(step.log_prob) for step in steps)
     table = Table(
