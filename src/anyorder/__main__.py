@@ -1,4 +1,4 @@
-"""The command `anyorder`, also as `python -m anyorder` and under torchrun."""
+"""The entry point of `anyorder`, of `python -m anyorder` and of torchrun."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anyorder.system.interruption import INTERRUPTED
 
 
 def main() -> NoReturn:
-    """Run a command; what a person can mend is said in one line, without a traceback."""
+    """Run a command; a user's mistake is reported in one line, without a traceback."""
     keep_memory()
     try:
         _run()
@@ -21,39 +21,41 @@ def main() -> NoReturn:
 
 
 def _run() -> NoReturn:
-    # Imported here because it takes a while, in which people may press Ctrl-C too.
+    # Imported inside the function, because a user may press Ctrl-C during the import too.
     import typer
 
     from anyorder.cli import app
 
     try:
-        # Typer's own answers would be boxes of several lines.
+        # Not standalone: Typer would report errors in boxes of several lines.
         sys.exit(app(prog_name="anyorder", standalone_mode=False))
     except UserError as error:
         _fail(str(error))
     except typer.Abort:
         sys.exit(INTERRUPTED)
     except OSError as error:
-        if error.errno == errno.ENOSPC and error.filename is None:  # what was written to is told by nobody
-            sys.stdout = None  # or Python would try again at its end
+        if error.errno == errno.ENOSPC and error.filename is None:  # stdout, most likely
+            sys.stdout = None  # or Python would write to it again at exit
             _fail(f"output: {error.strerror}")
         if error.filename is None or error.strerror is None:
             raise
         _fail(f"{error.filename}: {error.strerror}")
     except Exception as error:
-        # Wrong usage: Typer may carry its own copy of click, so its exceptions are known by what they can do.
+        # Wrong usage. Typer may have its own copy of click, so its exceptions are recognised by their method.
         format_message = getattr(error, "format_message", None)
         if format_message is None:
             raise
         context = getattr(error, "ctx", None)
         help_hint = f" (see `{context.command_path} --help`)" if context else ""
-        if not format_message():  # a command without its arguments has shown its help instead
+        if not format_message():  # a command without its arguments has printed its help
             sys.exit(2)
         _fail(f"{format_message()}{help_hint}")
 
 
 def _fail(message: str) -> NoReturn:
-    print(f"anyorder: {' '.join(message.split())}", file=sys.stderr)
+    from anyorder.cli.output import print_error
+
+    print_error(message)
     sys.exit(2)
 
 

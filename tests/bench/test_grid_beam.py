@@ -88,8 +88,8 @@ def test_unsupported_models_are_refused(settings: dict[str, object], complaint: 
     ("sources", "targets", "complaint"),
     [
         ([], [], "source: empty; allowed: a line or more"),
-        (["a b", " "], ["a b", "b"], "source:2: blank line; allowed: a sentence a line"),
-        (["a b"], [""], "target:1: blank line; allowed: a sentence a line"),
+        (["a b", " "], ["a b", "b"], "source:2: blank line; allowed: one sentence per line"),
+        (["a b"], [""], "target:1: blank line; allowed: one sentence per line"),
     ],
 )
 def test_blank_lines_and_empty_files_are_refused(

@@ -672,7 +672,7 @@ def test_a_benchmark_compares_with_a_named_baseline(capsys: Capture) -> None:
     assert "ratio" in call_here(capsys, "bench", "attention", *flags).stdout.decode()
 
 
-def test_tokens_a_second_are_those_of_the_median_time(capsys: Capture) -> None:
+def test_tokens_per_second_are_those_of_the_median_time(capsys: Capture) -> None:
     seconds = {"plain": [0.5, 0.25, 2.0], "other": [1.0, 1.0, 1.0]}
     counted = time_rows(seconds, against="plain", tokens=1000)
     assert [row.tokens_per_second for row in counted] == [2000, 1000]
@@ -680,7 +680,7 @@ def test_tokens_a_second_are_those_of_the_median_time(capsys: Capture) -> None:
     assert [row.tokens_per_second for row in uncounted] == [None, None]
     show([*counted, *uncounted], as_json=False)
     heading, first, *_, last = capsys.readouterr().out.splitlines()
-    assert heading.split()[-3:] == ["tokens", "a", "second"]
+    assert heading.split()[-3:] == ["tokens", "per", "second"]
     assert first.endswith("2,000")
     assert last.startswith("other")
     show(uncounted, as_json=False)

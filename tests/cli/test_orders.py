@@ -71,9 +71,9 @@ def test_lines_splits_and_other_files(capsys: Capture) -> None:
     assert [one["positions"] for one in first] == [one["positions"] for one in of_split["sentences"][:5]]
 
 
-def test_written_orders_are_those_of_the_outputs(capsys: Capture) -> None:
+def test_written_orders_are_those_of_the_hypotheses(capsys: Capture) -> None:
     told = orders(capsys, "--written")
-    assert told["title"] == f"{learned().run}, dev: how it writes its own outputs"
+    assert told["title"] == f"{learned().run}, dev: how it writes its own hypotheses"
     answer = call_here(capsys, "generate", learned().run, learned().folder / "dev.source", "--json")
     answers = [row["hypotheses"][0] for row in json_lines(answer)]
     assert [one["positions"] for one in told["sentences"]] == [
@@ -90,11 +90,11 @@ def searched_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_kept_orders_are_those_that_training_learns_from(
+def test_stored_orders_are_those_that_training_learns_from(
     capsys: Capture, searched_run: Path, tmp_path: Path
 ) -> None:
     """As another command, which looks at them in another way, writes them to a file."""
-    (told,) = json_lines(call_here(capsys, "orders", searched_run, "--kept", "--json"))
+    (told,) = json_lines(call_here(capsys, "orders", searched_run, "--stored", "--json"))
     assert told["title"] == f"{searched_run}, train: the best orders found before update 3, beam 3"
     run, output = shutil.copytree(searched_run, tmp_path / "copy"), tmp_path / "orders.jsonl"
     shutil.copytree(run / "orders" / "step-3", run / "orders" / "step-5")  # so that nothing is searched anew
@@ -111,41 +111,43 @@ def test_kept_orders_are_those_that_training_learns_from(
 
 
 def test_how_clearly_the_best_order_stands_out_is_told(capsys: Capture, searched_run: Path) -> None:
-    (told,) = json_lines(call_here(capsys, "orders", searched_run, "--kept", "--lines", "9", "--json"))
+    (told,) = json_lines(call_here(capsys, "orders", searched_run, "--stored", "--lines", "9", "--json"))
     gains = [
         one["log_prob"] - one["second_log_prob"]
         for one in told["sentences"]
         if one["second_log_prob"] is not None
     ]
     assert min(gains) >= 0
-    shown = call_here(capsys, "orders", searched_run, "--kept", "--lines", "9").stdout.decode()
+    shown = call_here(capsys, "orders", searched_run, "--stored", "--lines", "9").stdout.decode()
     wanted = f"second best order: e^{median(gains):.1f} times less likely (median of {len(gains)})"
     assert wanted in shown.splitlines()
 
 
-def test_kept_orders_have_words_that_the_vocabulary_lacks(capsys: Capture, tmp_path: Path) -> None:
+def test_stored_orders_have_words_that_the_vocabulary_lacks(capsys: Capture, tmp_path: Path) -> None:
     run, settings = tmp_path / "run", ["search.bootstrap_steps=2", "search.refresh=9", "text.min_count=60"]
     learn(learned().recipe, run, "order.name=sao", *settings, "train.steps=4")
-    (told,) = json_lines(call_here(capsys, "orders", run, "--kept", "--json"))
+    (told,) = json_lines(call_here(capsys, "orders", run, "--stored", "--json"))
     targets = (learned().folder / "train.target").read_text().splitlines()
     assert [" ".join(one["words"]) for one in told["sentences"]] == targets
     assert any("<unk>" in one["tokens"] for one in told["sentences"])
 
 
-def test_kept_orders_need_a_search(capsys: Capture, tmp_path: Path) -> None:
+def test_stored_orders_need_a_search(capsys: Capture, tmp_path: Path) -> None:
     run, output = shutil.copytree(learned().run, tmp_path / "run"), tmp_path / "orders.jsonl"
     assert (
         call_here(capsys, "search-orders", run, "--output", output).returncode == 0
     )  # nobody learns from it
-    answer = call_here(capsys, "orders", run, "--kept")
+    answer = call_here(capsys, "orders", run, "--stored")
     assert_one_line_refusal(answer, f'{run}: was not trained on stored orders; with order.name = "sao"')
 
 
-def test_kept_orders_of_other_pairs_are_refused(capsys: Capture, searched_run: Path, tmp_path: Path) -> None:
+def test_stored_orders_of_other_pairs_are_refused(
+    capsys: Capture, searched_run: Path, tmp_path: Path
+) -> None:
     run = shutil.copytree(searched_run, tmp_path / "run")
     search = run / "orders" / "step-3" / "search.json"
     search.write_text(json.dumps({**json.loads(search.read_text()), "data": "other"}))
-    answer = call_here(capsys, "orders", run, "--kept")
+    answer = call_here(capsys, "orders", run, "--stored")
     assert_one_line_refusal(
         answer, f"{search.parent}: not the orders of {run}, its training pairs and [search]"
     )
@@ -171,7 +173,7 @@ def test_gone_training_targets_are_told(capsys: Capture, tmp_path: Path) -> None
     config = run / "config.json"
     config.write_text(config.read_text().replace('"target": "train.target"', '"target": "gone"'))
     (told,) = json_lines(call_here(capsys, "orders", run, "--json"))
-    assert told["counted_in"] == "these sentences, as the training targets are gone"
+    assert told["counted_in"] == "these sentences, because the training targets are missing"
 
 
 def test_parts_of_speech_from_a_file(capsys: Capture, tmp_path: Path) -> None:
@@ -212,9 +214,9 @@ def test_parts_of_speech_from_a_file(capsys: Capture, tmp_path: Path) -> None:
         ),
         (["--parser", "p", "--conllu", "c"], "--parser p and --conllu c: give one of them, not both"),
         (["--written", "--conllu", "c"], "--conllu c: is of the targets; for --written give --parser"),
-        (["--kept", "--written"], "--kept and --written: give one of them, not both"),
-        (["--kept", "--beam", "3"], "--kept and --beam: give one of them, not both"),
-        (["--kept", "--split", "dev"], "--kept and --split: give one of them, not both"),
+        (["--stored", "--written"], "--stored and --written: give one of them, not both"),
+        (["--stored", "--beam", "3"], "--stored and --beam: give one of them, not both"),
+        (["--stored", "--split", "dev"], "--stored and --split: give one of them, not both"),
         (["--conllu", "nowhere"], "--conllu nowhere: no such file"),
         (["--svg", "nowhere/orders.svg"], "--svg nowhere/orders.svg: there is no folder nowhere"),
     ],
@@ -233,7 +235,7 @@ def test_an_absent_pipeline_is_named(capsys: Capture) -> None:
 def test_targets_of_one_token_have_no_order(capsys: Capture, tmp_path: Path) -> None:
     line = write_lines(tmp_path / "line", ["a"])
     answer = call_here(capsys, "orders", learned().run, "--source", line, "--target", line)
-    assert_one_line_refusal(answer, "none has two tokens or more, so there is no order to study")
+    assert_one_line_refusal(answer, "no sentence has two tokens or more, so there is no order to study")
 
 
 def test_lines_that_can_not_be_read_are_told_where_none_is_left(capsys: Capture, tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""The command line. Commands import what they need when they run: `--help` must not wait for torch."""
+"""The command line, one module per command.
+
+Commands import torch and the library when they run, so that `--help` is fast.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: bool = typer.Option(
-        False, "--version", help="Show the version and leave.", is_eager=True, callback=_show_version
+        False, "--version", help="Show the version and exit.", is_eager=True, callback=_show_version
     ),
 ) -> None:
     pass

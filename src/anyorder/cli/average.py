@@ -1,4 +1,4 @@
-"""average: the mean of a run's last checkpoints as a model."""
+"""average: make a model of the mean of a run's last checkpoints."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from anyorder.cli.output import print_json, results
 
 def average(
     run: RUN,
-    last: int = typer.Option(5, "--last", min=1, help="How many of the last checkpoints."),
-    output: Path | None = typer.Option(None, "--output", help="Folder to write; default RUN-average."),
+    last: int = typer.Option(5, "--last", min=1, help="Number of checkpoints."),
+    output: Path | None = typer.Option(None, "--output", help="Folder to write; default: RUN-average."),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Make a model of the mean weights of a run's last checkpoints.
+    """Make a model from the mean weights of a run's last checkpoints.
 
     Example: `anyorder average runs/l2r --last 5`
     """

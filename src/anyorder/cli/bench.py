@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from anyorder.cli.options import AS_JSON
-from anyorder.cli.output import print_json, results, table
+from anyorder.cli.output import check_equally_many, print_json, results, table
 from anyorder.cli.progress import Watcher
 from anyorder.config.model import Model
 from anyorder.config.section import checked
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def bench_chart(rows: Sequence[Measurement], *, title: str, x_label: str, y_label: str) -> Figure:
-    """A chart of those rows that belong to a curve."""
+    """Draw the measurements that belong to a curve; there must be at least one."""
     curves: dict[str, dict[int, float]] = {}
     for row in rows:
         if row.curve is not None and row.at is not None:
@@ -47,18 +47,17 @@ BATCHES = (1, 32, 128)
 BEAMS = (1, 5)
 ROWS = (1, 5, 32, 128, 640)
 BASE_LENGTH, BASE_VOCABULARY = 27, 32_000
-THREADS = typer.Option(None, "--threads", min=1, help="Of the processor; default: all that torch takes.")
-PEERS = typer.Option(True, "--peers/--no-peers", help="Marian and CTranslate2 too: anyorder[bench].")
+THREADS = typer.Option(
+    None, "--threads", min=1, help="Threads of the processor; default: as many as torch uses."
+)
+PEERS = typer.Option(
+    True, "--peers/--no-peers", help="Measure Marian and CTranslate2 too; needs anyorder[bench]."
+)
 PLOT = typer.Option(None, "--plot", help="File for a chart: .svg, .png or .pdf.")
 SMALL = typer.Option(False, "--small", help="A small model instead of the paper's base size.")
 app = typer.Typer(
     help="Measure speed, as ratios against named baselines in the same run.", no_args_is_help=True
 )
-
-
-@app.callback()
-def _group() -> None:
-    """Keep `bench attention` a subcommand, also while it is the only one."""
 
 
 @app.command()
@@ -70,7 +69,7 @@ def attention(
     repeats: int = typer.Option(30, "--repeats", min=1),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Relative attention against fused attention without relations, forward and backward.
+    """Compare relative attention with fused attention without relations, forward and backward.
 
     Example: `anyorder bench attention`
     """
@@ -87,38 +86,40 @@ def products(
     width: int = typer.Option(512, "--width", min=1),
     hidden: int = typer.Option(2048, "--hidden", min=1),
     rows: list[int] | None = typer.Option(
-        None, "--rows", min=1, help="How many are multiplied, once for each; default 1, 5, 32, 128 and 640."
+        None,
+        "--rows",
+        min=1,
+        help="Rows to multiply at once. May be repeated. Default: 1, 5, 32, 128 and 640.",
     ),
     threads: int | None = THREADS,
     repeats: int = typer.Option(15, "--repeats", min=1),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Matrices laid out ahead and in eight bits against torch's own products, 24 of them a turn.
+    """Compare packed and int8 matrix products with torch's own, 24 products per repetition.
 
     Example: `anyorder bench products --rows 1 --rows 32`
     """
     from anyorder.bench.parts import bench_products
 
     _prepare(threads=threads, peers=False)
-    show(
-        bench_products(width=width, hidden=hidden, rows=rows or ROWS, repeats=repeats),
-        as_json=as_json,
-    )
+    show(bench_products(width=width, hidden=hidden, rows=rows or ROWS, repeats=repeats), as_json=as_json)
 
 
 @app.command()
 def sao(
     width: int = typer.Option(256, "--width", min=1),
-    layers: int = typer.Option(3, "--layers", min=1, help="Of the encoder and of the decoder."),
+    layers: int = typer.Option(3, "--layers", min=1, help="Layers of the encoder and of the decoder, each."),
     vocabulary: int = typer.Option(8000, "--vocabulary", min=16),
-    sentences: int = typer.Option(64, "--sentences", min=1, help="Of the batch, about 13 tokens each."),
-    refresh: int = typer.Option(4, "--refresh", min=1, help="Epochs that orders are kept for."),
+    sentences: int = typer.Option(
+        64, "--sentences", min=1, help="Sentences in the batch, about 13 tokens each."
+    ),
+    refresh: int = typer.Option(4, "--refresh", min=1, help="Epochs between two searches of the orders."),
     repeats: int = typer.Option(10, "--repeats", min=1),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Training with searched adaptive orders against training left to right, on the same batch.
+    """Compare training with searched adaptive orders with training left to right, on the same batch.
 
-    Tokens are those of the targets. Also what a search holds in memory, and where its time goes.
+    Tokens are those of the targets. The memory of a search and the time of its parts are measured too.
 
     Example: `anyorder bench sao`
     """
@@ -139,19 +140,19 @@ def decoding(
         None,
         "--length",
         min=1,
-        help="Of the targets, once for each; default 8, 16, 32 and 64.",
+        help="Length of the targets. May be repeated. Default: 8, 16, 32 and 64.",
         show_default=False,
     ),
     width: int = typer.Option(256, "--width", min=2),
-    layers: int = typer.Option(3, "--layers", min=1, help="Of the encoder and of the decoder."),
+    layers: int = typer.Option(3, "--layers", min=1, help="Layers of the encoder and of the decoder, each."),
     vocabulary: int = typer.Option(8000, "--vocabulary", min=1000),
-    sentences: int = typer.Option(1, "--sentences", min=1, help="To decode at once."),
+    sentences: int = typer.Option(1, "--sentences", min=1, help="Sentences to decode at once."),
     repeats: int = typer.Option(10, "--repeats", min=1),
     as_json: bool = AS_JSON,
 ) -> None:
-    """InDIGO's cached steps against an Insertion Transformer, which reads its canvas anew, by target length.
+    """Compare InDIGO's cached steps with an Insertion Transformer, which encodes its canvas at every step.
 
-    Random weights; no model ends before it has written as many tokens as asked for.
+    The weights are random, and no model ends before it has written as many tokens as asked for.
 
     Example: `anyorder bench decoding --length 8 --length 64`
     """
@@ -170,23 +171,23 @@ def decoding(
 @app.command()
 def complete(
     run: str = typer.Argument(help="Folder of a trained model.", show_default=False),
-    source: Path = typer.Option(..., "--source", help="File of sources, a line each."),
+    source: Path = typer.Option(..., "--source", help="File of sources, one per line."),
     target: Path = typer.Option(..., "--target", help="File of their references."),
     against: str | None = typer.Option(
-        None, "--against", help="A run that writes left to right, to search with a grid beam."
+        None, "--against", help="A left-to-right run to compare with, by grid beam search."
     ),
-    lines: int | None = typer.Option(None, "--lines", min=1, help="Only the first so many."),
+    lines: int | None = typer.Option(None, "--lines", min=1, help="Use only this many lines."),
     beam: int = typer.Option(5, "--beam", min=1),
     names: bool = typer.Option(
-        False, "--names", help="Require the identifiers of code instead of words drawn by chance."
+        False, "--names", help="Require the identifiers of code instead of random words."
     ),
     as_json: bool = AS_JSON,
 ) -> None:
-    """What required words and blanks do to translations: BLEU, constraints kept, time against free decoding.
+    """Measure the effect of required words and blanks: BLEU, constraints met, time against free decoding.
 
-    Words are drawn from the references, 1, 2 and 4, each set within the next. Times are of the processor, a
-    sentence; their ratio is for as many tokens. p: that BLEU differs by chance from the line named behind it.
-    Constraints are counted by a checker that reads nothing but text.
+    1, 2 and 4 words are drawn from each reference; each set contains the smaller ones. Times are processor
+    time per sentence; their ratio is for equally many tokens. p is the probability that chance alone makes
+    the difference in BLEU from the line named behind it. A checker that reads only text counts constraints.
 
     Example: `anyorder bench complete runs/canvas --source test.en --target test.de --against runs/l2r`
     """
@@ -194,8 +195,7 @@ def complete(
     from anyorder.inference.generator import Generator
 
     sources, targets = (_sentences(path)[:lines] for path in (source, target))
-    if len(sources) != len(targets):
-        raise UserError(f"{source} has {len(sources)} lines, {target} {len(targets)}: they must be as many")
+    check_equally_many((source, sources), (target, targets))
     generator, baseline = Generator.load(run), None if against is None else Generator.load(against)
     freeze_objects()
     with Watcher() as watcher:
@@ -211,7 +211,7 @@ def complete(
     if as_json:
         print_json({"rows": [asdict(one) for one in found]})
         return
-    drawn = table("", "BLEU", "exact", "kept", "tokens", "ms", "ratio", "p")
+    drawn = table("", "BLEU", "exact", "met", "tokens", "ms", "ratio", "p")
     for one in found:
         drawn.add_row(
             one.name,
@@ -229,12 +229,12 @@ def complete(
 @app.command()
 def decode(
     batches: list[int] | None = typer.Option(
-        None, "--batch", min=1, help="Sentences at once, once for each; default 1, 32 and 128."
+        None, "--batch", min=1, help="Sentences at once. May be repeated. Default: 1, 32 and 128."
     ),
     beams: list[int] | None = typer.Option(
-        None, "--beam", min=1, help="Hypotheses kept, once for each; default 1 and 5."
+        None, "--beam", min=1, help="Width of the beam. May be repeated. Default: 1 and 5."
     ),
-    length: int = typer.Option(BASE_LENGTH, "--length", min=1, help="Of sources and targets."),
+    length: int = typer.Option(BASE_LENGTH, "--length", min=1, help="Length of sources and targets."),
     small: bool = SMALL,
     peers: bool = PEERS,
     threads: int | None = THREADS,
@@ -242,10 +242,10 @@ def decode(
     plot: Path | None = PLOT,
     as_json: bool = AS_JSON,
 ) -> None:
-    """InDIGO's decoding against left-to-right engines of the same size, and what the machine allows.
+    """Compare InDIGO's decoding with left-to-right engines of the same size and with the machine's limits.
 
-    Random weights; all targets are as long as their sources. Each engine has a process of its own, and waits
-    while another has its turn.
+    The weights are random, and all targets are as long as their sources. Each engine runs in its own process
+    and waits while another one is measured.
 
     Example: `anyorder bench decode --batch 32 --beam 1`
     """
@@ -263,13 +263,13 @@ def decode(
             progress=watcher.measured,
         )
     show(rows, as_json=as_json)
-    _draw(plot, rows, title="Decoding", x_label="sentences at once", y_label="ms a sentence")
+    _draw(plot, rows, title="Decoding", x_label="sentences at once", y_label="ms per sentence")
 
 
 @app.command()
 def scaling(
     lengths: list[int] | None = typer.Option(
-        None, "--length", min=1, help="Of the targets, once for each; default 16 to 256."
+        None, "--length", min=1, help="Length of the targets. May be repeated. Default: 16 to 256."
     ),
     batch: int = typer.Option(8, "--batch", min=1, help="Sentences at once."),
     small: bool = SMALL,
@@ -278,7 +278,7 @@ def scaling(
     plot: Path | None = PLOT,
     as_json: bool = AS_JSON,
 ) -> None:
-    """How the time of a token grows with the length of the sentence, against the first length.
+    """Measure how the time per token grows with the length of the sentence, relative to the first length.
 
     Example: `anyorder bench scaling --length 16 --length 256`
     """
@@ -289,22 +289,23 @@ def scaling(
     workload = _workload(small=small, length=BASE_LENGTH)
     rows = bench_scaling(workload, lengths=lengths or LONG_LENGTHS, batch=batch, repeats=repeats)
     show(rows, as_json=as_json)
-    _draw(plot, rows, title="Time of a token", x_label="tokens of a sentence", y_label="ms a token")
+    _draw(plot, rows, title="Time per token", x_label="tokens per sentence", y_label="ms per token")
 
 
 @app.command()
 def train(
-    sentences: int = typer.Option(32, "--sentences", min=1, help="Of the batch."),
-    length: int = typer.Option(BASE_LENGTH, "--length", min=1, help="Of sources and targets."),
+    sentences: int = typer.Option(32, "--sentences", min=1, help="Sentences in the batch."),
+    length: int = typer.Option(BASE_LENGTH, "--length", min=1, help="Length of sources and targets."),
     small: bool = SMALL,
     peers: bool = PEERS,
     threads: int | None = THREADS,
     repeats: int = typer.Option(15, "--repeats", min=1),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Updates of InDIGO against those of an ordinary Transformer and of Marian in a plain loop.
+    """Compare updates of InDIGO with those of an ordinary Transformer and of Marian in a plain loop.
 
-    In bf16, too, where the processor has it. Also the memory of an update and of decoding.
+    Updates in bf16 are measured too if the processor supports it, and so is the memory of an update and of
+    decoding.
 
     Example: `anyorder bench train --sentences 16`
     """
@@ -318,11 +319,11 @@ def train(
 @app.command()
 def start(
     run: str = typer.Argument("django-small", help="A run's folder or a model's name."),
-    line: str = typer.Option("raise an exception ValueError .", "--source", help="What is written for."),
+    line: str = typer.Option("raise an exception ValueError .", "--source", help="The source to decode."),
     repeats: int = typer.Option(9, "--repeats", min=1),
     as_json: bool = AS_JSON,
 ) -> None:
-    """How long `generate` takes for one line from a cold start, against the import of torch alone.
+    """Compare a cold start of `generate` for one line with the import of torch alone.
 
     Example: `anyorder bench start`
     """
@@ -356,13 +357,13 @@ def _draw(path: Path | None, rows: Sequence[Measurement], *, title: str, x_label
 
 
 def _sentences(path: Path) -> list[str]:
-    """Lines of which each holds something: times are of a sentence and of a token."""
+    """Read lines and refuse blank ones, because times are per sentence and per token."""
     from anyorder.data.readers import read_lines
 
     sentences = []
     for number, line in read_lines(path):
         if not line.strip():
-            raise UserError(f"{path}:{number}: blank line; allowed: a sentence a line")
+            raise UserError(f"{path}:{number}: blank line; allowed: one sentence per line")
         sentences.append(line)
     if not sentences:
         raise UserError(f"{path}: empty; allowed: a line or more")
@@ -381,12 +382,12 @@ def _model(width: int, layers: int, command: str) -> Model:
 
 
 def show(rows: Sequence[Measurement], *, as_json: bool) -> None:
-    """The table of a benchmark; the interval holds the middle half of the paired ratios."""
+    """Print the measurements of a benchmark; the interval holds the middle half of the paired ratios."""
     if as_json:
         print_json({"rows": [asdict(row) for row in rows]})
         return
     counted = any(row.tokens_per_second is not None for row in rows)
-    drawn = table("", "median", "ratio", "middle half", *(["tokens a second"] if counted else []))
+    drawn = table("", "median", "ratio", "middle half", *(["tokens per second"] if counted else []))
     for row in rows:
         drawn.add_row(
             row.name,

@@ -1,25 +1,25 @@
-"""The command that writes a model's card."""
+"""card: describe a model for those who did not train it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from anyorder.cli.options import RUN
 from anyorder.cli.output import check_output_file, print_line, remarks, results
 
 
 def card(
-    run: Annotated[Path, typer.Argument(help="Folder of a trained model.", show_default=False)],
+    run: RUN,
     output: Path | None = typer.Option(
-        None, "--output", help="Write it to this file instead, e.g. RUN/README.md."
+        None, "--output", help="File to write instead of stdout, e.g. RUN/README.md."
     ),
 ) -> None:
-    """Tell what a model is, for those who did not train it, as Markdown.
+    """Write the card of a model, in Markdown, for those who did not train it.
 
-    Its data, size, training, scores and limits, and how to make it again. All of it comes from the files of
-    the run; `anyorder evaluate` makes the scores.
+    The card lists the model's data, size, training, scores and limits, and how to reproduce it. All of it
+    comes from the files of the run; `anyorder evaluate` makes the scores.
 
     Example: `anyorder card runs/l2r --output runs/l2r/README.md`
     """

@@ -1,4 +1,4 @@
-"""The command that shows the idea, with no data from outside."""
+"""demo: show the idea without any data of the user's."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from anyorder.cli.output import check_output_file, results
 
 
 def demo(
-    folder: Path = typer.Option(Path("runs/demo"), "--folder", help="Where models and the page go."),
-    page: Path = typer.Option(Path("demo.html"), "--page", help="The page that replays the sentences."),
+    folder: Path = typer.Option(Path("runs/demo"), "--folder", help="Folder for the data and the models."),
+    page: Path = typer.Option(
+        Path("demo.html"), "--page", help="File for the web page that replays the captions."
+    ),
 ) -> None:
-    """Learn to describe pictures that the package draws, in two orders, and show how captions are written.
+    """Train two models in different orders to describe drawn pictures, and show how they write captions.
 
     Example: `anyorder demo`
     """

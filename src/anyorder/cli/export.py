@@ -1,4 +1,4 @@
-"""export: a trained model to give away."""
+"""export: write a trained model to share."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from anyorder.cli.output import print_json, results
 
 def export(
     run: RUN,
-    folder: Path = typer.Argument(..., help="Where to; must not be a model yet."),
+    folder: Path = typer.Argument(..., help="Folder to write; must not hold a model yet."),
     precision: Literal["fp32", "fp16", "int8"] = typer.Option(
-        "fp16", "--precision", help="Of the weights on disk; fp16 is half the size of fp32, int8 a quarter."
+        "fp16",
+        "--precision",
+        help="Precision of the weights on disk; fp16 has half the size of fp32, int8 a quarter.",
     ),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Write a trained model to give away: without checkpoints, and without the paths of this machine.
+    """Write a trained model to share, without checkpoints and without the paths of this machine.
 
     Example: `anyorder export runs/l2r my-model`
     """

@@ -1,4 +1,4 @@
-"""The command that makes feature vectors of photos."""
+"""features: compute feature vectors of photos."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from anyorder.cli.options import DEVICE
 from anyorder.cli.output import results
 from anyorder.cli.progress import Watcher
 from anyorder.errors import UserError
@@ -21,18 +22,19 @@ SKIP = "--skip-unreadable"
 
 def features(
     photos: list[Path] = typer.Argument(
-        help="Photos, folders or .txt lists of them; or one .npz of named vectors, to make it an .npy.",
+        help="Photos, folders or .txt lists of them; or one .npz of named vectors, to convert it to .npy.",
         show_default=False,
     ),
     output: Path = typer.Option(
-        ..., "--output", help="The .npy to write; beside it, .npy.json tells what the photos are called."
+        ..., "--output", help="The .npy file to write; .npy.json beside it lists the names of the photos."
     ),
-    skip_unreadable: bool = typer.Option(False, SKIP, help="Leave out photos that can't be read."),
-    device: str | None = typer.Option(None, "--device", help="auto, cpu, cuda, ..."),
+    skip_unreadable: bool = typer.Option(False, SKIP, help="Skip photos that can't be read."),
+    device: str | None = DEVICE,
 ) -> None:
-    """Read photos into feature vectors, 49 of width 1280 each, by EfficientNet-Lite0.
+    """Turn each photo into 49 feature vectors of width 1280, with EfficientNet-Lite0.
 
-    They come in the order given, those of a folder by name. A model that is trained on them can read photos.
+    Photos keep the order given; those of a folder are sorted by name. A model that is trained on the vectors
+    can read photos.
 
     Example: `anyorder features photos/ --output photos.npy`
     """
@@ -57,7 +59,7 @@ def _extracted(inputs: list[Path], output: Path, *, skip: bool, device: str | No
 
     def unreadable(error: UserError) -> None:
         if not skip:
-            raise UserError(f"{error}; {SKIP} leaves such photos out")
+            raise UserError(f"{error}; {SKIP} skips such photos")
         watcher.note(f"left out: {error}")
 
     photos = find_photos(inputs)

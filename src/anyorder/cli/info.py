@@ -1,4 +1,4 @@
-"""info: what a trained model is."""
+"""info: show what a trained model is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from anyorder.cli.output import print_json, results, table
 
 
 def info(run: RUN, as_json: bool = AS_JSON) -> None:
-    """Tell what a trained model is: size, order, data, scores.
+    """Show what a trained model is: size, order, data, scores.
 
     Example: `anyorder info runs/l2r`
     """

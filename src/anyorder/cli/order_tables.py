@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from anyorder.evaluation.order_study import OrderedSentence
 
 
-FIRST_TOKENS = 8  # shown
+FIRST_TOKENS = 8  # rows of the table
 COLUMNS = ("found", "left to right", "by chance")
 
 
 def meanings() -> str:
-    """What each figure says, as a list in Markdown."""
+    """Explain each figure, as a list in Markdown."""
     return "\n".join(
         f"- {figure.metadata['title']}: {figure.metadata['meaning']}" for figure in fields(Figures)
     )
 
 
 def figures_table(compared: Compared) -> Table:
-    """All figures of the orders and of both baselines."""
+    """Show all figures of the orders found and of both baselines."""
     drawn = table("", *COLUMNS)
     columns = [asdict(one.figures) for one in _columns(compared)]
     for figure in fields(Figures):
@@ -39,7 +39,7 @@ def figures_table(compared: Compared) -> Table:
 
 
 def first_tokens_table(compared: Compared) -> Table:
-    """The tokens that sentences most often begin to be written with."""
+    """Show the tokens that are most often written first."""
     drawn = table("first token", *COLUMNS)
     for token in list(compared.found.first_tokens)[:FIRST_TOKENS]:
         shares = (one.first_tokens.get(token, 0.0) for one in _columns(compared))
@@ -48,7 +48,7 @@ def first_tokens_table(compared: Compared) -> Table:
 
 
 def group_table(compared: Compared, name: str) -> Table:
-    """The mean step of each group."""
+    """Show the mean step of each group."""
     drawn = table(name, "tokens", *COLUMNS)
     for label, group in compared.found.groups[name].items():
         steps = (one.groups[name][label].step for one in _columns(compared))
@@ -57,7 +57,7 @@ def group_table(compared: Compared, name: str) -> Table:
 
 
 def numbered(sentence: OrderedSentence, *, width: int) -> Text:
-    """The sentence, and below each token the step that writes it; no line is wider than the width."""
+    """Print a sentence, and below each token the step that writes it; lines are at most `width` wide."""
     steps = [
         str(sentence.positions.index(position) + 1) for position in range(1, len(sentence.positions) + 1)
     ]
@@ -82,7 +82,10 @@ def _percent(share: float) -> str:
 
 
 def _wrapped(widths: Sequence[int], *, width: int) -> list[tuple[int, int]]:
-    """Where each line of cells, a blank apart, starts and ends; a cell that is too wide has its own line."""
+    """Break cells into lines and return the first cell and the last cell + 1 of each line.
+
+    Cells are one space apart; a cell wider than `width` has a line of its own.
+    """
     starts, used = [0], 0
     for cell, room in enumerate(widths):
         if used and used + 1 + room > width:

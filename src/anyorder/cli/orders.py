@@ -1,4 +1,4 @@
-"""The command that studies the orders of a trained model."""
+"""orders: study the orders of a trained model."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from anyorder.cli.options import AS_JSON
+from anyorder.cli.options import AS_JSON, DEVICE, RUN
 from anyorder.cli.order_tables import figures_table, first_tokens_table, group_table, meanings, numbered
 from anyorder.cli.output import check_output_file, print_json, results
 from anyorder.cli.progress import Watcher
@@ -34,44 +34,50 @@ DEFINITIONS = f"""What the figures mean:
 
 {meanings()}
 
-Sentences of one token count nowhere. A mean step, 0 first to 1 last in its sentence, is that of the tokens
-of a part of speech, or of a quarter of the running words of the training targets; pieces go with their word.
+Sentences of one token are left out. A mean step runs from 0, first in the sentence, to 1, last. It is given
+for the tokens of each part of speech and of each frequency quarter. For the quarters, words are sorted by
+their frequency in the training targets and cut into four parts with equally many running words. The pieces of
+a word belong to the groups of the word.
 """
 
 
 def orders(
-    run: Annotated[Path, typer.Argument(help="Folder of a trained model.", show_default=False)],
+    run: RUN,
     split: Splits | None = typer.Option(
-        None, "--split", help=f"Pairs of the run's recipe; default {DEFAULT_SPLIT}."
+        None, "--split", help=f"Split of the run's recipe; default: {DEFAULT_SPLIT}."
     ),
     source: Path | None = typer.Option(
-        None, "--source", help="Other sources, a line each, or .npy features."
+        None, "--source", help="Other sources, one per line, or .npy features."
     ),
-    target: Path | None = typer.Option(None, "--target", help="The targets that go with them."),
-    lines: int | None = typer.Option(None, "--lines", min=1, help="Only the first so many."),
+    target: Path | None = typer.Option(None, "--target", help="The targets of --source."),
+    lines: int | None = typer.Option(None, "--lines", min=1, help="Study only this many lines."),
     beam: int | None = typer.Option(
-        None, "--beam", min=1, help=f"Orders kept while searching; default {DEFAULT_BEAM}."
+        None, "--beam", min=1, help=f"Beam of the search; default: {DEFAULT_BEAM}."
     ),
     written: bool = typer.Option(
-        False, "--written", help="How the model writes its own outputs, by the recipe's [decode]."
+        False,
+        "--written",
+        help="Study how the model writes its own hypotheses, with the recipe's [decode].",
     ),
-    kept: bool = typer.Option(
-        False, "--kept", help="What training learns from: the last search of the training targets."
+    stored: bool = typer.Option(
+        False, "--stored", help="Study the orders that the last search of training found and stored."
     ),
-    parser: str | None = typer.Option(None, "--parser", help="spaCy pipeline, for parts of speech."),
+    parser: str | None = typer.Option(None, "--parser", help="A spaCy pipeline, for parts of speech."),
     conllu: Path | None = typer.Option(
-        None, "--conllu", help="CoNLL-U of the targets, for parts of speech: sentence n is line n."
+        None, "--conllu", help="CoNLL-U of the targets, for parts of speech; sentence n belongs to line n."
     ),
-    examples: int = typer.Option(3, "--examples", min=0, help="Sentences to show with their steps."),
+    examples: int = typer.Option(
+        3, "--examples", min=0, help="Number of sentences to show with their steps."
+    ),
     svg: Path | None = typer.Option(
-        None, "--svg", help="File for a chart of which positions are written when: .svg, .png or .pdf."
+        None, "--svg", help="File for a chart of when positions are written: .svg, .png or .pdf."
     ),
     as_json: bool = AS_JSON,
-    device: str | None = typer.Option(None, "--device", help="auto, cpu, cuda, ..."),
+    device: str | None = DEVICE,
 ) -> None:
-    """Study the orders that a model finds best for given targets, beside left to right and chance.
+    """Study the orders that a model finds best for targets, compared with left to right and random ones.
 
-    With --written, those in which it writes; with --kept, those that it learned from last.
+    With --written, study the orders in which it writes; with --stored, those that it learned from last.
 
     Example: `anyorder orders runs/sao --split dev --svg orders.svg`
     """
@@ -79,15 +85,22 @@ def orders(
     from anyorder.viz.orders import order_chart
 
     asked = _Asked(
-        run=run, split=split, source=source, target=target, lines=lines, beam=beam, written=written, kept=kept
+        run=run,
+        split=split,
+        source=source,
+        target=target,
+        lines=lines,
+        beam=beam,
+        written=written,
+        stored=stored,
     )
-    _refuse_what_does_not_fit(asked)
-    _refuse_tags_that_do_not_fit(parser=parser, conllu=conllu, written=written)
+    _check_flags(asked)
+    _check_tag_flags(parser=parser, conllu=conllu, written=written)
     check_output_file("--svg", svg)
     check_chart("--svg", svg)
     tagger = _tagger(parser)
     with Watcher() as watcher:
-        found = _found_in_training(asked, watcher) if kept else _found(asked, watcher, device=device)
+        found = _found_in_training(asked, watcher) if stored else _found(asked, watcher, device=device)
         tags = _tags(found.orders.sentences, tagger=tagger, conllu=conllu, tokenizer=found.tokenizer)
         counted = _counted(
             found.orders.sentences, found.recipe, progress=partial(watcher.preparing, "counting words")
@@ -103,7 +116,7 @@ def orders(
 
 @dataclass(frozen=True)
 class _Asked:
-    """Which orders to look at."""
+    """The flags that say which orders to study."""
 
     run: Path
     split: Splits | None
@@ -112,12 +125,12 @@ class _Asked:
     lines: int | None
     beam: int | None
     written: bool
-    kept: bool
+    stored: bool
 
 
 @dataclass(frozen=True)
 class _Found:
-    """The orders, and what else their study needs."""
+    """Orders of a run, with its recipe and tokenizer."""
 
     orders: FoundOrders
     title: str
@@ -127,15 +140,15 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Counted:
-    """How often words occur."""
+    """How often each word occurs in some text."""
 
     words: Counter[str]
-    where: str  # in which text
+    where: str  # the text, as results name it
 
 
 @dataclass(frozen=True)
 class _Study:
-    """All that the command has found out."""
+    """The results of the command."""
 
     title: str
     found: FoundOrders
@@ -143,7 +156,7 @@ class _Study:
     counted_in: str
 
 
-def _refuse_what_does_not_fit(asked: _Asked) -> None:
+def _check_flags(asked: _Asked) -> None:
     if (asked.source is None) != (asked.target is None):
         raise UserError("--source and --target go together: give both or neither")
     if asked.split is not None and asked.source is not None:
@@ -152,16 +165,16 @@ def _refuse_what_does_not_fit(asked: _Asked) -> None:
         raise UserError(
             f"--beam {asked.beam}: is for searched orders; with --written the recipe's [decode] decides"
         )
-    if asked.kept:
+    if asked.stored:
         flags = {"split": asked.split, "source": asked.source, "beam": asked.beam, "written": asked.written}
         given = next((f"--{name}" for name, value in flags.items() if value), None)
         if given is not None:
             raise UserError(
-                f"--kept and {given}: give one of them, not both; --kept has the training's targets and beam"
+                f"--stored and {given}: give one of them, not both; --stored uses training's targets and beam"
             )
 
 
-def _refuse_tags_that_do_not_fit(*, parser: str | None, conllu: Path | None, written: bool) -> None:
+def _check_tag_flags(*, parser: str | None, conllu: Path | None, written: bool) -> None:
     if conllu is None:
         return
     if parser is not None:
@@ -173,7 +186,7 @@ def _refuse_tags_that_do_not_fit(*, parser: str | None, conllu: Path | None, wri
 
 
 def _found(asked: _Asked, watcher: Watcher, *, device: str | None) -> _Found:
-    """What the model finds for targets, or how it writes."""
+    """Search the best orders of targets, or decode and take the orders of the hypotheses."""
     from anyorder.evaluation.order_study import decode_orders, search_target_orders
     from anyorder.inference.model_folder import load_trained
     from anyorder.system.devices import pick_device
@@ -183,7 +196,7 @@ def _found(asked: _Asked, watcher: Watcher, *, device: str | None) -> _Found:
     files = _files(trained.recipe, split=asked.split, source=asked.source, target=asked.target)
     beam = asked.beam or DEFAULT_BEAM
     find = decode_orders if asked.written else partial(search_target_orders, beam=beam)
-    how = "how it writes its own outputs" if asked.written else f"the best orders found, beam {beam}"
+    how = "how it writes its own hypotheses" if asked.written else f"the best orders found, beam {beam}"
     return _Found(
         find(
             trained,
@@ -199,7 +212,7 @@ def _found(asked: _Asked, watcher: Watcher, *, device: str | None) -> _Found:
 
 
 def _found_in_training(asked: _Asked, watcher: Watcher) -> _Found:
-    """What training's last search found: needs the training pairs, but no weights."""
+    """Read the orders that the last search of training stored; needs the training pairs, but no weights."""
     from anyorder.data.dataset import prepare
     from anyorder.evaluation.order_study import load_training_orders
     from anyorder.training.run_folder import recipe_of_run
@@ -232,7 +245,7 @@ def _tagger(parser: str | None) -> SpacyParser | None:
     if parser is None:
         return None
     tagger = SpacyParser(parser, key="--parser")
-    list(tagger.tags([]))  # loads it: what is wrong with it should not be told after a long search
+    list(tagger.tags([]))  # loads the pipeline, so that a wrong one is refused before a long search
     return tagger
 
 
@@ -243,7 +256,7 @@ def _tags(
     conllu: Path | None,
     tokenizer: Tokenizer,
 ) -> list[list[str]] | None:
-    """The part of speech of each word, if there is something that tells it."""
+    """Tag each word with its part of speech; None without a tagger or a CoNLL-U file."""
     from anyorder.orders.syntax import ConlluFile
 
     if conllu is not None:
@@ -264,7 +277,7 @@ def _counted(
     if in_training is not None:
         return _Counted(in_training, where="the training targets")
     words = count_words(sentence.words for sentence in sentences)
-    return _Counted(words, where="these sentences, as the training targets are gone")
+    return _Counted(words, where="these sentences, because the training targets are missing")
 
 
 def _study(
@@ -284,7 +297,9 @@ def _study(
     )
     if compared is None:
         reasons = "".join(f"; left out: {count:,} ({reason})" for reason, count in found.left_out.items())
-        raise UserError(f"{title}: none has two tokens or more, so there is no order to study{reasons}")
+        raise UserError(
+            f"{title}: no sentence has two tokens or more, so there is no order to study{reasons}"
+        )
     return _Study(title=title, found=found, compared=compared, counted_in=counted.where)
 
 
@@ -321,7 +336,7 @@ def _show(study: _Study, *, examples: int) -> None:
 
 
 def _probabilities(sentences: Sequence[OrderedSentence]) -> list[str]:
-    """How the orders found compare with left to right and with second best ones, where these are known."""
+    """Compare log p of the orders found with that of left to right and of the second best, if known."""
     lines = []
     both = [
         (sentence.log_prob, sentence.left_to_right_log_prob)

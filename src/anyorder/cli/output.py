@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,6 +66,15 @@ def table(*columns: str) -> Table:
     for number, column in enumerate(columns):
         drawn.add_column(column, justify="left" if number == 0 else "right")
     return drawn
+
+
+def check_equally_many(first: tuple[Path, Sized], second: tuple[Path, Sized]) -> None:
+    """Refuse two files, given with their lines, that don't belong together line by line."""
+    (path, lines), (other, other_lines) = first, second
+    if len(lines) != len(other_lines):
+        raise UserError(
+            f"{path} has {len(lines)} lines, {other} has {len(other_lines)}: they must have equally many"
+        )
 
 
 def check_output_file(flag: str, path: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""prepare: read the data and show its sizes."""
+"""prepare: read the data of a recipe and show its sizes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def prepare(recipe: RECIPE, overrides: OVERRIDES = None, as_json: bool = AS_JSON) -> None:
-    """Make vocabulary, token arrays and orders, and show their sizes; `train` does it too if it was not done.
+    """Prepare the vocabulary, the token arrays and the orders of a recipe, and show their sizes.
+
+    `train` prepares them too, if they are not prepared yet.
 
     Example: `anyorder prepare recipe.toml`
     """

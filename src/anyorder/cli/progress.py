@@ -1,4 +1,4 @@
-"""A live line while a model learns; plain lines where nobody watches."""
+"""Progress on stderr: a live bar in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anyorder.cli.output import remarks
 
 
 class Watcher:
-    """Shows preparing and training on stderr."""
+    """Shows the progress of preparation, training and benchmarks."""
 
     def __init__(self) -> None:
         self._bar = Progress(
@@ -37,22 +37,22 @@ class Watcher:
         self._bar.stop()
 
     def note(self, text: str) -> None:
-        """Something worth a line."""
+        """Print a remark."""
         remarks.print(text, soft_wrap=True)
 
     def preparing(self, what: str, done: int, total: int) -> None:
-        """Lines of the data."""
+        """Show how many items of some work are done."""
         task = self._task(what, total)
         self._bar.update(task, completed=done, visible=done < total)
 
     def measured(self, what: str, done: int, total: int) -> None:
-        """Repetitions of a benchmark."""
+        """Show how many repetitions of a benchmark are done."""
         self.preparing(what, done, total)
         if not remarks.is_terminal:
             remarks.print(f"{what}: {done} of {total} repetitions", soft_wrap=True)
 
     def trained(self, step: int, steps: int, metrics: dict[str, float]) -> None:
-        """Some updates were made."""
+        """Show the losses and the speed of the last updates."""
         shown = (
             f"word {metrics['word_loss']:.3f}  gap {metrics['gap_loss']:.3f}  "
             f"{metrics['tokens_per_second']:,.0f} tokens/s"
@@ -65,7 +65,7 @@ class Watcher:
             )
 
     def validated(self, step: int, scores: dict[str, Any], *, best: bool) -> None:
-        """The dev set was gone through."""
+        """Print the scores of a validation on dev. best: it is the best so far."""
         shown = "  ".join(
             f"{name.removeprefix('dev_').replace('_', ' ')} {_shown(value)}" for name, value in scores.items()
         )
@@ -79,7 +79,7 @@ class Watcher:
 
 
 def _shown(value: float | dict[str, float]) -> str:
-    """A score, or tokens with their shares."""
+    """Format a score, or the share of each token."""
     if isinstance(value, dict):
         return ", ".join(f"{token} {share:.0%}" for token, share in value.items())
     return f"{value:.3f}"

@@ -22,7 +22,7 @@ from anyorder.cli.options import (
     order_section,
     orders_that_need,
 )
-from anyorder.cli.output import print_json, print_line, results, table
+from anyorder.cli.output import check_equally_many, print_json, print_line, results, table
 from anyorder.errors import UserError
 from anyorder.orders.fixed import order_names
 
@@ -77,10 +77,7 @@ def score(
     generator = Generator.load(run, device=device)
     sources = list(read_sources([source]))
     targets = [line for _, line in read_lines(target)]
-    if len(sources) != len(targets):
-        raise UserError(
-            f"{source} has {len(sources)} lines, {target} has {len(targets)}: they must have equally many"
-        )
+    check_equally_many((source, sources), (target, targets))
     scores: Scores
     if order == MARGINAL:
         scores = generator.score(sources, targets, order="marginal", beam=beam, samples=samples, seed=seed)

@@ -1,4 +1,4 @@
-"""search-orders: search the orders of a run's training pairs apart from its training."""
+"""search-orders: search the orders of a run's training pairs, without training."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def search_orders(
     run: RUN,
     overrides: OVERRIDES = None,
     output: Path | None = typer.Option(
-        None, "--output", help="Also write the orders to this file, as JSON, a line a training pair."
+        None, "--output", help="File to write the orders to as well, as JSON, one line per training pair."
     ),
 ) -> None:
     """Search the orders of a run's training pairs with its last checkpoint; `train --resume` uses them.
 
-    Ctrl-C stops it, and the same command goes on. How is said by the run's own [search].
+    Ctrl-C stops the search, and the same command goes on with it. The settings are the run's own [search].
 
     Example: `anyorder search-orders runs/sao --output orders.jsonl`
 

@@ -1,4 +1,4 @@
-"""train: train a model by a recipe, or estimate what it would take."""
+"""train: train a model from a recipe, or estimate time and memory of the training."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from anyorder.system.interruption import INTERRUPTED
 if TYPE_CHECKING:
     from anyorder.training.estimate import BatchCost, Forecast
 
-BUSY = 0.8  # of a core: who has less shares it with others
+BUSY = 0.8  # share of a core: with less, other processes slow this one down
 
 
 def forecast_json(forecast: Forecast) -> dict[str, Any]:
-    """All that is known, the sums included."""
+    """Turn a forecast into JSON, including the sums."""
     sums = {
         "epochs": forecast.epochs,
         "hours": forecast.hours,
@@ -33,7 +33,7 @@ def forecast_json(forecast: Forecast) -> dict[str, Any]:
 
 
 def show_forecast(forecast: Forecast) -> None:
-    """Sizes, then times, then what has to fit somewhere."""
+    """Print the sizes, then the times, then memory and disk."""
     from anyorder.training.estimate import SECONDS_AN_HOUR, duration
 
     left_out = f" ({forecast.skipped:,} left out)" if forecast.skipped else ""
@@ -54,7 +54,7 @@ def show_forecast(forecast: Forecast) -> None:
     results.print(drawn)
     print_line("")
     print_line(f"The very first update took {duration(forecast.warm_up_seconds)} and is not counted.")
-    print_line(f"The largest batch of the first epoch: {_told(forecast.largest)}.")
+    print_line(f"The largest batch of the first epoch: {_describe(forecast.largest)}.")
     print_line(
         f"Memory at the peak: {_size(forecast.megabytes)}. Disk: {_size(forecast.disk_megabytes)} at most."
     )
@@ -64,7 +64,7 @@ def show_forecast(forecast: Forecast) -> None:
         )
 
 
-def _told(cost: BatchCost) -> str:
+def _describe(cost: BatchCost) -> str:
     from anyorder.training.estimate import duration
 
     searched = f" after a search of {duration(cost.search_seconds)}" if cost.search_seconds else ""
@@ -82,13 +82,13 @@ def train(
     recipe: RECIPE,
     overrides: OVERRIDES = None,
     resume: bool = typer.Option(False, "--resume", help="Go on with a run that was stopped."),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Throw away a run of that name first."),
+    overwrite: bool = typer.Option(False, "--overwrite", help="Delete an earlier run of this name first."),
     dry_run: bool = typer.Option(
-        False, "--dry-run", help="Take a few updates, tell what all would take, and write nothing."
+        False, "--dry-run", help="Make a few updates, estimate the time and memory of all, and write nothing."
     ),
-    as_json: bool = typer.Option(False, "--json", help="With --dry-run: print JSON, one object."),
+    as_json: bool = typer.Option(False, "--json", help="With --dry-run: print one JSON object."),
 ) -> None:
-    """Train a model by a recipe; Ctrl-C stops it, `--resume` goes on.
+    """Train a model from a recipe; Ctrl-C stops it, `--resume` goes on.
 
     Example: `anyorder train recipe.toml order.name=blt run=runs/blt`
 
@@ -99,7 +99,7 @@ def train(
     if resume and overwrite:
         raise UserError("--resume and --overwrite: give one of them, not both")
     if as_json and not dry_run:
-        raise UserError("--json: is for --dry-run; a training writes its figures to RUN/metrics.jsonl")
+        raise UserError("--json: is for --dry-run; training writes its figures to RUN/metrics.jsonl")
     settings = load_recipe(recipe, overrides or ())
     if dry_run:
         _forecast(settings, resume=resume, overwrite=overwrite, as_json=as_json)
