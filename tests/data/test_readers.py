@@ -183,7 +183,7 @@ def test_files_of_unequal_length_are_named_with_their_counts(tmp_path: Path) -> 
         raw_pairs(recipe_of(tmp_path, source="train.de", target="train.en"), "train")
     assert str(raised.value) == (
         f"{files['source'].path} has 3 lines but {files['target'].path} has 2; "
-        "data.train.source and data.train.target must have as many"
+        "data.train.source and data.train.target must have equally many"
     )
 
 

@@ -26,7 +26,7 @@ from anyorder.inference.loaded_model import LoadedModel
 from anyorder.inference.model_folder import Trained
 from anyorder.models.indigo import Indigo
 from anyorder.text.tokenizer import Tokenizer
-from anyorder.text.words import located
+from anyorder.text.words import word_spans
 
 GERMAN = [
     "Ein Hund rennt am Strand entlang.",
@@ -276,10 +276,10 @@ def test_seams_follow_the_targets_rules() -> None:
 
 @given(st.text(alphabet="ab. \t", max_size=12))
 def test_words_are_found_where_they_stand(text: str) -> None:
-    places = located(text.split(), text)
-    assert places is not None
-    assert [text[start:end] for start, end in places] == text.split()
-    assert located(["ab", "x"], "ab") is None
+    spans = word_spans(text.split(), text)
+    assert spans is not None
+    assert [text[start:end] for start, end in spans] == text.split()
+    assert word_spans(["ab", "x"], "ab") is None
 
 
 # --- mistakes ---

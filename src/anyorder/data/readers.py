@@ -1,8 +1,8 @@
-"""Files of a split, and the pairs of lines in them.
+"""Readers: the files of a split, and the pairs of source and target in them.
 
-Text is plain, .gz or .xz, pairs may come as JSONL, and images as feature vectors, with a caption each or with
-several that name their image. What is wrong with a file is answered by its name and the recipe's key for it,
-what is wrong with a line by file and line.
+Text is plain, .gz or .xz. Pairs may also come as JSONL. Images come as feature vectors, with one caption each
+or with several captions that name their image. Error messages name the file and its recipe key, or file and
+line.
 """
 
 from __future__ import annotations
@@ -30,52 +30,52 @@ from anyorder.errors import UserError
 from anyorder.text.tokenizer import SideName
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_SHOWN_CHARACTERS = 60  # of a wrong value, in messages
+_SHOWN_CHARACTERS = 60  # longer wrong values are cut in messages
 _JSON_SHAPE = '{"source": ..., "target": ...}'
 _CAPTION_SHAPE = "image<TAB>caption"
-_NO_LINES = ("about",)  # files that say something about another one
+_NO_LINES = ("about",)  # files that describe another file
 AnyEntry = TypeVar("AnyEntry")
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of data, and what the recipe calls it."""
+    """A file of data, and its key in the recipe."""
 
     path: Path
     key: str = ""  # e.g. data.train.source; empty: not from a recipe
 
     @property
     def packing(self) -> str:
-        """How its text is unpacked: .gz, .xz, or empty for what is read as it is."""
+        """The compression of its text: .gz, .xz or none (empty)."""
         return self.path.suffix if self.path.suffix in (".gz", ".xz") else ""
 
     def complaint(self, text: str) -> UserError:
-        """An error about the file as a whole."""
+        """Build an error about the whole file."""
         return UserError(f"{self.path}: {text} ({self.key})" if self.key else f"{self.path}: {text}")
 
 
-# Of a split, by their keys in it: source, features, target, captions, jsonl. What stands beside features, if
-# anything does, is called `about`.
+# The files of a split by key: source, features, target, captions, jsonl. The .json file of features, if there
+# is one, is called `about`.
 Files = dict[str, File]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One example as text; image features have no source text."""
+    """A source and a target as text; images have no source text."""
 
     line: int
     source: str | None
     target: str
-    row: int | None = None  # of its image in the features, from 0
+    row: int | None = None  # row of its image in the features, counted from 0
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A line that can't be used, and why."""
+    """A line that can't be used, and the reason."""
 
     path: Path
     line: int
-    reason: str  # what skipped lines are counted by
+    reason: str  # skipped lines are counted by reason
     detail: str = ""
 
     def __str__(self) -> str:
@@ -83,17 +83,17 @@ class Fault:
         return f"{self.path}:{self.line}: {self.reason}{detail}"
 
     def refusal(self, *, more: int = 0) -> UserError:
-        """An error that says how to do without this line and however many more bad ones there are."""
+        """Build an error that says how to skip bad lines. more: the number of other bad lines."""
         others = f" (and {more} more bad line{'s' if more > 1 else ''})" if more else ""
         return UserError(f'{self}{others}; set data.bad_lines = "skip" to leave them out')
 
 
 @dataclass(frozen=True)
 class Features:
-    """The images of kept pairs, each (vectors, width); several captions may share one."""
+    """Image features of the pairs of a corpus, (vectors, width) each; several captions may share an image."""
 
     grid: Grid
-    rows: npt.NDArray[np.int64]  # in the grid, of each pair's image
+    rows: npt.NDArray[np.int64]  # row of each pair's image in the grid
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -105,23 +105,23 @@ class Features:
         return (self[index] for index in range(len(self)))
 
     def chosen(self, pairs: Sequence[int]) -> Features:
-        """Those of some pairs only."""
+        """Select some pairs."""
         return Features(grid=self.grid, rows=self.rows[np.asarray(pairs, dtype=np.int64)])
 
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Number of vectors of each image, which is the same for all."""
+        """Number of vectors of each image; all images have the same number."""
         return np.full(len(self), self.grid.vectors, dtype=np.int64)
 
     def first(self, number: int) -> Features:
-        """Only so many of the rows."""
+        """Keep only the first `number` pairs."""
         return replace(self, rows=self.rows[:number])
 
 
 def read_lines(path: Path, *, key: str = "") -> Iterator[tuple[int, str]]:
-    """Lines of a text file, plain, .gz or .xz, with their numbers from 1.
+    """Yield the lines of a text file (plain, .gz or .xz) with their numbers, counted from 1.
 
-    Only \\n and \\r\\n end a line: a separator such as \\u2028 inside a sentence would otherwise shift all
-    pairs behind it. `key` is the recipe's name for the file, for complaints.
+    Only \\n and \\r\\n end a line: otherwise a separator such as \\u2028 inside a sentence would shift all
+    pairs after it. key: the recipe's key for the file, for error messages.
     """
     for number, text in enumerate(_texts(File(path=path, key=key)), start=1):
         if isinstance(text, Fault):
@@ -130,15 +130,15 @@ def read_lines(path: Path, *, key: str = "") -> Iterator[tuple[int, str]]:
 
 
 def raw_pairs(recipe: Recipe, split: Splits, *, lines: Collection[int] | None = None) -> list[Pair]:
-    """Text of a split's pairs, or only of those at the given lines, e.g. the `lines` of its corpus."""
+    """Read the pairs of a split. lines: read only these line numbers, e.g. those of a corpus."""
     return list(stream_pairs(recipe, split, lines=lines))
 
 
 def stream_pairs(recipe: Recipe, split: Splits, *, lines: Collection[int] | None = None) -> Iterator[Pair]:
-    """Like `raw_pairs`, but pair by pair, for text that may be larger than the memory."""
+    """Like `raw_pairs`, but pair by pair, for text that doesn't fit into memory."""
     files = split_files(recipe, split)
-    total = count_pairs(files)  # also because files that don't go together would give wrong pairs
-    wanted = np.full(total + 1, lines is None)  # a byte a line, counted from 1
+    total = count_pairs(files)  # refuses files of different lengths, which would give wrong pairs
+    wanted = np.full(total + 1, lines is None)  # by line number
     if lines is not None:
         wanted[np.fromiter(lines, dtype=np.int64)] = True
     for entry in read_pairs(files):
@@ -150,7 +150,7 @@ def stream_pairs(recipe: Recipe, split: Splits, *, lines: Collection[int] | None
 
 
 def split_files(recipe: Recipe, split: Splits) -> Files:
-    """The files that the recipe gives for a split; nothing is opened yet."""
+    """List the files of a split. Nothing is opened yet."""
     given = getattr(recipe.data, split)
     if given is None:
         raise UserError(f"data.{split}: missing; give data.{split}.source and data.{split}.target")
@@ -166,28 +166,28 @@ def split_files(recipe: Recipe, split: Splits) -> Files:
 
 
 def texts_of(files: Files) -> Files:
-    """Those with lines of text."""
+    """Select the files that consist of lines of text."""
     return {name: file for name, file in files.items() if name not in ("features", *_NO_LINES)}
 
 
 def count_pairs(files: Files) -> int:
-    """Lines of a split; files that don't go together are refused."""
-    # Captions find their images by name, so there may be as many images as there like to be.
+    """Count the pairs of a split; refuse files of different lengths."""
+    # Captions refer to images by name, so the number of images doesn't matter.
     counted = texts_of(files) if "captions" in files else files
     counts = {name: _count_lines(name, file) for name, file in counted.items() if name not in _NO_LINES}
     if len(set(counts.values())) > 1:
         (one, count), (other, other_count) = counts.items()
         raise UserError(
             f"{files[one].path} has {count} lines but {files[other].path} has {other_count}; "
-            f"{files[one].key} and {files[other].key} must have as many"
+            f"{files[one].key} and {files[other].key} must have equally many"
         )
     return next(iter(counts.values()))
 
 
 def read_pairs(files: Files) -> Iterator[Pair | Fault]:
-    """A split's pairs in order; a line or a side of it that can't be read makes a fault.
+    """Yield the pairs of a split in order, and a fault for each line that can't be read.
 
-    The files are taken to have as many lines, which `count_pairs` checks.
+    The files must have equally many lines; `count_pairs` checks that.
     """
     if "jsonl" in files:
         yield from _json_pairs(files["jsonl"])
@@ -206,14 +206,14 @@ def read_pairs(files: Files) -> Iterator[Pair | Fault]:
 
 
 def in_chunks(entries: Iterable[AnyEntry], *, size: int) -> Iterator[list[AnyEntry]]:
-    """So many at a time; the last chunk holds what is left."""
+    """Yield lists of `size` entries; the last one may be shorter."""
     waiting = iter(entries)
     while chunk := list(islice(waiting, size)):
         yield chunk
 
 
 def side_fault(files: Files, side: SideName, *, line: int, reason: str, detail: str = "") -> Fault:
-    """What is wrong with one side of a pair; in JSONL, where a line holds both, the detail says which."""
+    """Build a fault of one side of a pair. A line of JSONL holds both, so the detail says which."""
     if "jsonl" not in files:
         file = files[side] if side in files else files["captions"]
         return Fault(path=file.path, line=line, reason=reason, detail=detail)
@@ -222,32 +222,32 @@ def side_fault(files: Files, side: SideName, *, line: int, reason: str, detail: 
 
 
 def open_features(file: File) -> Grid:
-    """Vectors of all images, mapped from the file or loaded; their values aren't looked at."""
+    """Open a file of features without checking its values."""
     with _complaints(file):
         return open_grid(file.path)
 
 
 def image_rows(file: File) -> Mapping[str, int]:
-    """Where each image is in the features, by its name."""
+    """Row of each image in the features, by its name."""
     with _complaints(file):
         return open_grid(file.path).row_of
 
 
 def check_features(file: File) -> None:
-    """Refuse vectors that hold anything but finite numbers, which takes reading all of them."""
+    """Refuse features that are not finite numbers. This reads the whole file."""
     with _complaints(file):
         open_grid(file.path).check_values()
 
 
 def content_digest(file: File) -> str:
-    """A name for the bytes of a file, packed as they are."""
+    """Digest of a file's bytes, without decompression."""
     with _complaints(file), file.path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 @contextmanager
 def _complaints(file: File) -> Iterator[None]:
-    """Answer what goes wrong while reading in one line."""
+    """Turn whatever goes wrong while reading into a one-line error."""
     try:
         yield
     except FileNotFoundError:
@@ -286,7 +286,7 @@ def _count_lines(name: str, file: File) -> int:
 
 
 def _without_blank_end(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Lines up to the last one that isn't blank: editors and scripts like to add some."""
+    """Drop blank lines at the end, which editors and scripts often add."""
     blank: list[bytes] = []
     for line in lines:
         if line.isspace():
@@ -302,7 +302,7 @@ def _texts(file: File) -> Iterator[str | Fault]:
 
 
 def _decoded(lines: Iterable[bytes], *, path: Path) -> Iterator[str | Fault]:
-    """Each line's text, or what is wrong with its encoding."""
+    """Decode each line, or yield a fault if it isn't UTF-8."""
     for number, line in enumerate(lines, start=1):
         if number == 1:
             line = line.removeprefix(_BYTE_ORDER_MARK)
@@ -314,7 +314,7 @@ def _decoded(lines: Iterable[bytes], *, path: Path) -> Iterator[str | Fault]:
 
 
 def _captioned_images(files: Files) -> Iterator[Pair | Fault]:
-    """Captions with the rows of their images, or the captions alone where no features are asked for."""
+    """Yield captions with the rows of their images, or without rows if there are no features."""
     captions = files["captions"]
     rows = image_rows(files["features"]) if "features" in files else None
     for line, text in enumerate(_texts(captions), start=1):
@@ -359,16 +359,16 @@ def _json_pair(text: str, *, path: Path, line: int) -> Pair | Fault:
     return Pair(line=line, source=value["source"], target=value["target"])
 
 
-def parsed_json(text: str) -> Any:  # noqa: ANN401 (whatever it holds)
-    """What a line holds; a ValueError says what is wrong with it."""
+def parsed_json(text: str) -> Any:  # noqa: ANN401 (any JSON value)
+    """Parse a line of JSON; a ValueError says what is wrong with it."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"{error.msg} at column {error.colno}") from None
-    except RecursionError as error:  # thousands of brackets in brackets
+    except RecursionError as error:  # thousands of nested brackets
         raise ValueError(str(error)) from None
 
 
 def has_half_characters(text: str) -> bool:
-    """Whether JSON's escapes have made what UTF-8 can't hold."""
+    """Whether a text contains half of a surrogate pair, which JSON can escape but UTF-8 can't encode."""
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)

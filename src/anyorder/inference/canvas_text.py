@@ -24,7 +24,7 @@ from anyorder.decoding.hypothesis import TokenHypothesis
 from anyorder.errors import UserError
 from anyorder.text.pairs import SourceTokens
 from anyorder.text.tokenizer import SPECIALS, UNK, Tokenizer, Tokens
-from anyorder.text.words import located, splitter
+from anyorder.text.words import splitter, word_spans
 
 BLANK = re.compile(r"(?<!_)___(?!_)(?:\{(?P<bounds>[^}]*)\})?")
 TOO_LONG_BLANK = re.compile(r"_{4,}")
@@ -206,7 +206,7 @@ class CompiledCanvas:
         """Split a draft into words and the text between them."""
         self._lead, self._trail = _leading(text), _trailing(text)
         words = self._rules.split(text)
-        spans = located(words, text)
+        spans = word_spans(words, text)
         if spans is None:  # the rules change some characters: split at white space instead
             spans = [match.span() for match in re.finditer(r"\S+", text)]
         self._draft_parts = [self._given(text[start:end]) for start, end in spans]

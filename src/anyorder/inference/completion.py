@@ -22,7 +22,7 @@ from anyorder.inference.generation import decode_readable, with_text
 from anyorder.inference.hypothesis import Completion, Fill
 from anyorder.inference.inputs import EncodedSource
 from anyorder.inference.model_folder import Trained
-from anyorder.text.words import located
+from anyorder.text.words import word_spans
 
 NOTHING_GIVEN = Canvas()
 
@@ -241,7 +241,7 @@ class _Assembly:
         """What the target's rules put between each unit and the next."""
         words = [word for unit in self.units for word in unit.words]
         joined = self.compiled.join(words)
-        spans = located(words, joined)
+        spans = word_spans(words, joined)
         ends = list(accumulate(len(unit.words) for unit in self.units))[:-1]
         if spans is None:  # the rules change some characters as they join
             return [" "] * len(ends)

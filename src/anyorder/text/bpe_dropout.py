@@ -1,7 +1,7 @@
-"""BPE dropout: words of training pairs are cut into other, smaller pieces, anew in each epoch.
+"""BPE dropout: words of training pairs are cut into different, smaller pieces in each epoch.
 
-Wherever two pieces could be merged, the merge is left out by chance, so that a model sees many spellings of a
-word and learns what its parts mean (Provilkov, Emelianenko and Voita: BPE-Dropout, ACL 2020).
+Each possible merge of two pieces is left out at random, so the model sees many segmentations of a word and
+learns what its parts mean (Provilkov, Emelianenko and Voita: BPE-Dropout, ACL 2020).
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from anyorder.text.tokenizer import UNK, Tokenizer
 Ids = NDArray[np.int32]
 Pieces = tuple[int, ...]  # ids of one word
 BITS = 5
-SPELLINGS = 2**BITS  # that a word is seen in at the most: each is made once and then remembered
+SPELLINGS = 2**BITS  # maximum number of segmentations of a word; each is computed once and then remembered
 
 
 @dataclass(frozen=True)
 class CutPair:
-    """A pair in other pieces."""
+    """A pair whose words are cut into other pieces."""
 
     source: NDArray[np.generic]
     target: Ids
-    pieces: list[int]  # of each word of the target
+    pieces: list[int]  # number of tokens of each word of the target
 
 
 class BpeDropout:
-    """How words are cut while a model learns from them."""
+    """Cuts the words of training pairs at random."""
 
     def __init__(self, tokenizer: Tokenizer, *, share: float) -> None:
-        """share: of the merges, those that are left out."""
+        """share: probability that a merge is left out."""
         self.tokenizer = tokenizer
         self.share = share
         self._ranks = {halves: rank for rank, halves in enumerate(tokenizer.merges)}
         self._words: dict[Pieces, _Spellings] = {}
 
     def cut(self, source: NDArray[np.generic], target: Ids, pieces: Sequence[int], *, draw: int) -> CutPair:
-        """A word that both sides have is cut alike, so that it can be copied.
+        """Cut both sides of a pair. A word that occurs on both sides is cut alike, so that it can be copied.
 
-        source: (S,), ids, or vectors of an image, which stay; pieces: of each word of the target; draw: by
-        chance.
+        source: (S,) ids, or an image's vectors, which don't change; pieces: tokens of each word of the
+        target; draw: a random number, which decides the segmentations.
         """
         words = list(_words(target, accumulate(pieces)))
         cut = [self._writable(self._spelling(word, draw)) for word in words]
@@ -58,7 +58,7 @@ class BpeDropout:
         return CutPair(source=source, target=_joined(cut), pieces=[len(word) for word in cut])
 
     def _writable(self, word: Pieces) -> Pieces:
-        """In pieces that a target can have."""
+        """Replace pieces that targets don't use by smaller ones."""
         spelled = self.tokenizer.spelled_in_target
         return tuple(chain.from_iterable(spelled.get(piece, (piece,)) for piece in word))
 
@@ -70,31 +70,31 @@ class BpeDropout:
         spelling = known.made[number]
         if spelling is None:
             spelling = self._merged(word, Random(f"{number} {known.text}"))
-            # Most are alike, and there are many words: each is kept once.
+            # Most segmentations are equal: store each only once, because there are many words.
             spelling = next((made for made in known.made if made == spelling), spelling)
             known.made[number] = spelling
         return spelling
 
     def _merged(self, word: Pieces, random: Random) -> Pieces:
-        """From letters on: of the merges that chance has left, the one that was learned first is made."""
+        """Merge letters: each time the earliest learned of the merges that are not left out."""
         parts = [] if UNK in word else self.tokenizer.letters(word)
-        if not parts or UNK in parts:  # nothing is known of what it is made of
+        if not parts or UNK in parts:  # its letters are unknown
             return word
         while True:
             left = [
-                (self._ranks[halves], place)
-                for place, halves in enumerate(pairwise(parts))
+                (self._ranks[halves], first)
+                for first, halves in enumerate(pairwise(parts))
                 if halves in self._ranks and random.random() >= self.share
             ]
             if not left:
                 return tuple(parts)
-            _, place = min(left)
-            parts[place : place + 2] = [self.tokenizer.merges[parts[place], parts[place + 1]]]
+            _, first = min(left)
+            parts[first : first + 2] = [self.tokenizer.merges[parts[first], parts[first + 1]]]
 
 
 @dataclass(frozen=True)
 class _Spellings:
-    """A word and what it has been cut into so far, by number."""
+    """A word and its segmentations so far, by number."""
 
     text: str
     digest: int
@@ -106,16 +106,16 @@ class _Spellings:
 
 
 def _mixed(draw: int, digest: int) -> int:
-    """The number of a word's spelling: as if drawn for each word by itself, though a pair has one draw.
+    """Derive the number of a word's segmentation from the pair's random number and the word.
 
-    The upper bits of a product depend on all bits of both (Fibonacci hashing); their sum would leave the
-    numbers of two words as far apart in each pair.
+    It looks independent for each word: the upper bits of a product depend on all bits of both factors
+    (Fibonacci hashing). With a sum, the numbers of two words would have the same distance in each pair.
     """
     return (((draw ^ digest) * 0x9E3779B1) & 0xFFFFFFFF) >> (32 - BITS)
 
 
 def _words(ids: NDArray[np.generic], ends: Iterable[int]) -> Iterator[Pieces]:
-    """What lies before each end, and what is left."""
+    """Split ids into words at the given ends; what is left is the last word."""
     start, listed = 0, ids.tolist()
     for end in chain(ends, [len(listed)]):
         if end > start:

@@ -1,8 +1,8 @@
-"""Pairs as token ids: a word that a target can copy has the same id on both sides.
+"""Pairs as token ids, where a word that can be copied has the same id on both sides.
 
-Words of a source that the vocabulary lacks are its *own*. They get the ids after the vocabulary, in the order
-of the source, and mean something beside this source alone. To practise copying, rare words of the vocabulary
-are hidden from it now and then.
+The *own* words of a source are its words outside the vocabulary. They get the ids after the vocabulary, in
+the order of the source, and these ids are valid only for this pair. To train copying, `WordDropout` treats
+some rare words as if they were outside the vocabulary.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from anyorder.text.tokenizer import UNK, Tokenizer, Tokens
 
 @dataclass(frozen=True)
 class SourceTokens:
-    """A source as the model reads it."""
+    """A source as token ids."""
 
     ids: list[int]
-    own: tuple[str, ...] = ()
-    copied_as: dict[str, int] = field(default_factory=dict)  # the id of each word that may be copied
+    own: tuple[str, ...] = ()  # words outside the vocabulary
+    copied_as: dict[str, int] = field(default_factory=dict)  # id of each word that may be copied
 
     def copied(self, target: Tokens) -> Tokens:
-        """A target, with this source's ids for words that could not be written otherwise."""
+        """Replace `<unk>` in a target by the ids of words that can be copied from this source."""
         if not self.copied_as:
             return target
         words = zip(target.words, target.ids, strict=True)
@@ -34,20 +34,20 @@ class SourceTokens:
 
 
 class PairEncoder:
-    """Turns lines of both sides into ids; without `copying` they are the tokenizer's."""
+    """Turns lines of both sides into token ids. copying: words outside the vocabulary get ids too."""
 
     def __init__(self, tokenizer: Tokenizer, *, copying: bool) -> None:
         self.tokenizer = tokenizer
-        # Pieces of words spell all that is new, and are copied as they are.
+        # Byte-pair pieces can spell new words, so only whole words need ids of their own.
         self.names_words = copying and tokenizer.text.unit == "words"
 
     def sources(self, lines: Sequence[str]) -> list[SourceTokens]:
-        """Lines at once; no boundary tokens."""
+        """Encode source lines, without boundary tokens."""
         encoded = self.tokenizer.encode_all(lines, "source")
         return [self._named(tokens) if self.names_words else SourceTokens(tokens.ids) for tokens in encoded]
 
     def targets(self, lines: Sequence[str], sources: Sequence[SourceTokens | None]) -> list[Tokens]:
-        """Lines at once, each beside its source, if that is text."""
+        """Encode target lines. sources: that of each line, or None if it isn't text."""
         encoded = self.tokenizer.encode_all(lines, "target")
         return [
             tokens if source is None else source.copied(tokens)
@@ -68,24 +68,24 @@ Ids = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class WordDropout:
-    """What may be hidden, and how often."""
+    """Hides rare words from the vocabulary during training, so that the model learns to copy them."""
 
-    rare: NDArray[np.bool_]  # (vocabulary,), by id
-    share: float
+    rare: NDArray[np.bool_]  # (vocabulary,), whether an id may be hidden
+    share: float  # probability that a rare word on both sides of a pair is hidden
 
     @classmethod
     def of(cls, targets: Ids, *, vocabulary: int, share: float) -> WordDropout:
-        """targets: the running words of all targets."""
+        """Find the rare words. targets: the ids of all targets, concatenated."""
         return cls(rare=_rare(targets, vocabulary=vocabulary), share=share)
 
     def hidden(self, source: Ids, target: Ids, *, generator: np.random.Generator) -> tuple[Ids, Ids]:
-        """A pair, with a share of the rare words that it has on both sides hidden."""
+        """Hide some of the rare words that occur on both sides of a pair."""
         vocabulary = len(self.rare)
         both = np.intersect1d(source, target)
         both = both[both < vocabulary]
         chosen = both[self.rare[both] & (generator.random(len(both)) < self.share)]
         own = source[np.isin(source, chosen) | (source >= vocabulary)]
-        # Numbered as where nothing is hidden: by the first place that each has in the source.
+        # Own words are numbered by where they first occur in the source, as in `PairEncoder`.
         distinct, first = np.unique(own, return_index=True)
         numbered = np.empty_like(distinct)
         numbered[np.argsort(first)] = vocabulary + np.arange(len(distinct), dtype=np.int32)
@@ -93,7 +93,7 @@ class WordDropout:
 
 
 def _rare(targets: Ids, *, vocabulary: int) -> NDArray[np.bool_]:
-    """Which ids make up the rarer half of all running words; those that no target has are rare too."""
+    """Mark the ids of the rarer half of the text, including words that no target has."""
     counts = np.bincount(targets[targets < vocabulary], minlength=vocabulary)
     by_count = np.argsort(-counts, kind="stable")
     before = np.cumsum(counts[by_count]) - counts[by_count]
@@ -104,8 +104,8 @@ def _rare(targets: Ids, *, vocabulary: int) -> NDArray[np.bool_]:
 
 
 def _renamed(ids: Ids, old: Ids, new: Ids) -> Ids:
-    """old: rising."""
+    """Replace ids. old: sorted; new: the replacement of each."""
     if not len(old):
         return ids
-    place = np.searchsorted(old, ids).clip(max=len(old) - 1)
-    return np.where(old[place] == ids, new[place], ids)
+    nearest = np.searchsorted(old, ids).clip(max=len(old) - 1)
+    return np.where(old[nearest] == ids, new[nearest], ids)

@@ -1,8 +1,8 @@
-"""Words and token ids: one vocabulary for both sides.
+"""The tokenizer: from lines to token ids and back, with one vocabulary for both sides.
 
-A line is split into words by its side's rules, and words become ids: byte-pair pieces, or whole words.
-`tokenizer.json` (Hugging Face's format) holds the vocabulary; the rules of splitting and the size of the
-target's part of the vocabulary belong to the run's `config.json`.
+A line is split into words by the rules of its side, and the words become byte-pair pieces or whole-word ids.
+`tokenizer.json` (in Hugging Face's format) holds the vocabulary. The rules for splitting, and how much of the
+vocabulary targets use, are in the run's `config.json`.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from anyorder.config.data import Side, Text
 from anyorder.errors import UserError
 from anyorder.text.words import splitter
 
-# The model's word head relies on this order: it scores the ids from EOD on, or from UNK on where another head
-# decides when to finish. So what is never predicted comes first, and UNK comes after EOD.
+# The word head relies on this order: it scores the ids from EOD on, or from UNK on if another head decides
+# when to finish. So ids that are never predicted come first, and UNK comes after EOD.
 PAD, BOS, EOS, EOD, UNK = range(5)
 SPECIALS = ("<pad>", "<s>", "</s>", "<eod>", "<unk>")
 FILE_NAME = "tokenizer.json"
 SideName = Literal["source", "target"]
 
 
-# Words of a source that the vocabulary lacks may be copied. They are numbered after the vocabulary, in the
-# order that the source has them, and a model tells so many of them apart.
+# A source's words outside the vocabulary may be copied. They are numbered after the vocabulary, in the order
+# of the source, and a model has this many embeddings to tell them apart.
 OWN_KINDS = 16
-FEW_LINES = 8  # so few are encoded one by one: to wake other threads takes longer
+FEW_LINES = 8  # fewer lines than this are encoded one by one, because starting threads takes longer
 _END_OF_WORD = "</w>"
 _GOES_ON = "·"
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """One line as the model sees it."""
+    """One line as token ids."""
 
     ids: list[int]
     words: list[str]  # after splitting and normalising
-    pieces: list[int]  # how many ids each word became
+    pieces: list[int]  # number of ids of each word
 
 
 class Tokenizer:
-    """Turns lines of either side into ids, and ids of a target into text.
+    """Turns lines of either side into token ids, and ids of a target into text.
 
-    Tokens that a target can have come directly after the specials: `target_size` counts both, and is all
-    that the output layer must score.
+    Tokens that targets use come directly after the special tokens. `target_size` counts both; the output
+    layer scores no others.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, *, text: Text, target_size: int) -> None:
@@ -63,19 +63,19 @@ class Tokenizer:
         self._backend = backend
         vocabulary = backend.get_vocab()
         self._pieces = sorted(vocabulary, key=vocabulary.__getitem__)
-        # How a target writes each piece that isn't in its part of the vocabulary: by smaller ones.
+        # The smaller pieces that targets use in place of each piece outside their part of the vocabulary.
         self.spelled_in_target = _spellings(backend, target_size=target_size)
 
     @property
     def size(self) -> int:
-        """Number of ids, specials included."""
+        """Size of the vocabulary, special tokens included."""
         return len(self._pieces)
 
     @staticmethod
     def train(text: Text, sources: Iterable[str], targets: Iterable[str]) -> Tokenizer:
-        """Learn a vocabulary from both sides at once; there may be no sources (image features).
+        """Learn one vocabulary from both sides; there may be no sources (image features).
 
-        The same lines give the same vocabulary, whatever their order.
+        The result doesn't depend on the order of the lines.
         """
         source_words = _word_counts(sources, side=text.source)
         target_words = _word_counts(targets, side=text.target)
@@ -83,24 +83,23 @@ class Tokenizer:
         return learn(text, source_words + target_words, target_words.keys())
 
     def encode(self, line: str, side: SideName) -> Tokens:
-        """One line, without boundary tokens."""
+        """Encode one line, without boundary tokens."""
         return self.encode_all([line], side)[0]
 
     def encode_all(self, lines: Sequence[str], side: SideName) -> list[Tokens]:
-        """Lines at once, which is faster; no boundary tokens."""
+        """Encode many lines, which is faster than one by one; without boundary tokens."""
         split = splitter(self.text.source if side == "source" else self.text.target).split
         return self.encode_words([split(line) for line in lines], side)
 
     def encode_words(self, words_of_lines: Sequence[Sequence[str]], side: SideName) -> list[Tokens]:
-        """Lines that are split into words already.
+        """Encode lines that are already split into words.
 
-        A piece that no target can have is spelled by smaller ones that it can, or becomes `<unk>`, on the
-        target's side.
+        On the target side, a piece that targets don't use is replaced by smaller ones or by `<unk>`.
         """
         if side == "source" and self.text.bag:
-            # Unlike a shuffle, sorting makes one source of all orders of the same words.
+            # Unlike a shuffle, sorting gives the same source for all orders of the same words.
             words_of_lines = [sorted(words) for words in words_of_lines]
-        # A word of the text that looks like a special is unknown, not the special. Pieces never spell one.
+        # A word of the text that looks like a special token is unknown. Pieces never spell a special token.
         disguises = dict.fromkeys(SPECIALS, SPECIALS[UNK]) if self.text.unit == "words" else {}
         disguised = [[disguises.get(word, word) for word in words] for words in words_of_lines]
         rules = {"is_pretokenized": True, "add_special_tokens": False}
@@ -115,9 +114,9 @@ class Tokenizer:
         ]
 
     def words(self, ids: Sequence[int], *, own: Sequence[str] = ()) -> list[str]:
-        """The words that ids of a target spell; boundary tokens are left out.
+        """Turn ids of a target into words; boundary tokens are left out.
 
-        own: words of its source that the vocabulary lacks, for the ids beyond it.
+        own: the source's words outside the vocabulary, for ids beyond it.
         Any ids will do: a word whose last piece is missing ends with the line, and `<unk>` ends its word.
         """
         pieces = [self._spelled(token, own) for token in ids if token >= UNK]
@@ -132,15 +131,15 @@ class Tokenizer:
         return [*words, begun] if begun else words
 
     def decode(self, ids: Sequence[int], *, own: Sequence[str] = ()) -> str:
-        """The text of a whole target, its ids in the order of the sentence; own: as for `words`."""
+        """Turn the ids of a whole target, from left to right, into text. own: as for `words`."""
         return splitter(self.text.target).join(self.words(ids, own=own))
 
     def normalised(self, form: str) -> str:
-        """What a target's rules make of some characters; blanks don't count."""
+        """Apply the normalisation of targets to some characters; spaces are dropped."""
         return "".join(splitter(self.text.target).split(form))
 
     def piece(self, token: int, *, own: Sequence[str] = ()) -> str:
-        """A token as a person reads it; "run·" is a piece that its word goes on after; own: see `words`."""
+        """Show a token to a reader; "run·" is a piece that another piece follows. own: as for `words`."""
         piece = self._spelled(token, own)
         if self.text.unit == "words" or token <= UNK:
             return piece
@@ -151,32 +150,32 @@ class Tokenizer:
 
     @cached_property
     def ends_word(self) -> NDArray[np.bool_]:
-        """Whether a word ends with a token, by id; only a piece may go on with the next one."""
+        """For each id, whether a word ends with this token."""
         whole_words = self.text.unit == "words"
         return np.array(
             [whole_words or token <= UNK or _ends_word(piece) for token, piece in enumerate(self._pieces)]
         )
 
     def parts(self, word: str) -> list[tuple[int, int, int]]:
-        """Tokens that can be part of a word: the characters that each begins and ends at, and its id.
+        """List all tokens that can be part of a word: first character, end and id of each.
 
-        Those are among them that only a source has: where a model copies, it can write them too.
+        This includes tokens that only sources use, because a model that copies can write them too.
         """
         if self.text.unit == "words":
             return [(0, len(word), self._ids[word])] if word in self._ids else []
-        # The last piece of a word carries the mark of the end.
+        # The last piece of a word carries the end mark.
         pieces = {
             (start, end): word[start:end] + (_END_OF_WORD if end == len(word) else "")
             for start, end in combinations(range(len(word) + 1), 2)
         }
-        return [(*place, self._ids[piece]) for place, piece in pieces.items() if piece in self._ids]
+        return [(*span, self._ids[piece]) for span, piece in pieces.items() if piece in self._ids]
 
     def spelled(self, word: Sequence[int]) -> str:
-        """The characters of one word's tokens, the mark of its end included."""
+        """Join the pieces of one word, including the end mark."""
         return "".join(self._pieces[token] for token in word)
 
     def letters(self, word: Sequence[int]) -> list[int]:
-        """The smallest pieces of a word that is made of pieces."""
+        """Split a word into single letters, as ids."""
         pieces = [self._pieces[token] for token in word]
         letters = [letter for piece in pieces for letter in _surface(piece)]
         if _ends_word(pieces[-1]):
@@ -185,7 +184,7 @@ class Tokenizer:
 
     @cached_property
     def merges(self) -> dict[tuple[int, int], int]:
-        """What two neighbouring pieces become, by their ids, in the order learned."""
+        """Ids of two neighbouring pieces → id of the merged piece, in the order learned."""
         ids = self._ids
         return {(ids[left], ids[right]): ids[left + right] for left, right in _merges(self._backend)}
 
@@ -194,7 +193,7 @@ class Tokenizer:
         return {piece: token for token, piece in enumerate(self._pieces) if token > UNK}
 
     def to_json(self) -> str:
-        """What `tokenizer.json` holds: the same for the same vocabulary, byte for byte."""
+        """The content of `tokenizer.json`, which is always the same for the same vocabulary."""
         return self._backend.to_str(pretty=True)
 
     def save(self, folder: Path) -> None:
@@ -203,16 +202,16 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: Path, text: Text, target_size: int) -> Tokenizer:
-        """Read `tokenizer.json`; the rest is kept in the run's config.
+        """Read `tokenizer.json`; text and target_size come from the run's config.
 
-        Hugging Face's reader refuses keys of others, so the size of the target's part can't be in the file.
+        Hugging Face's reader refuses unknown keys, so target_size can't be in the file.
         """
         path = folder / FILE_NAME
         try:
             backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise UserError(f"{path}: no such file") from None
-        except Exception as error:  # the library raises nothing more exact
+        except Exception as error:  # the library raises no specific type
             reason = " ".join(str(error).split())
             raise UserError(f"{path}: not a tokenizer: {reason}") from None
         if tuple(backend.id_to_token(token) for token in range(len(SPECIALS))) != SPECIALS:
@@ -264,8 +263,8 @@ def _learn_pieces(text: Text, counts: Counter[str], target_words: Iterable[str])
 
 
 def _trained_bpe(text: Text, counts: Counter[str]) -> tokenizers.Tokenizer:
-    # The trainer numbers letters that end a word in the order of a hash table and breaks ties between merges
-    # by number. Given as special tokens they are numbered here, and the outcome is always the same.
+    # The trainer numbers the letters that end a word in the order of a hash table and breaks ties between
+    # merges by these numbers. As special tokens they are numbered here, which makes the result reproducible.
     word_ends = sorted({word[-1] + _END_OF_WORD for word in counts})
     trainer = trainers.BpeTrainer(
         vocab_size=text.vocabulary,
@@ -285,7 +284,7 @@ def _trained_bpe(text: Text, counts: Counter[str]) -> tokenizers.Tokenizer:
 
 
 def _bpe(ids: dict[str, int], merges: list[tuple[str, str]]) -> tokenizers.Tokenizer:
-    # The specials are ordinary entries, never added tokens: those would be found in running text.
+    # Special tokens are ordinary entries. As added tokens they would be recognised in running text.
     model = models.BPE(
         vocab=ids, merges=merges, unk_token=SPECIALS[UNK], end_of_word_suffix=_END_OF_WORD, fuse_unk=True
     )
@@ -296,13 +295,13 @@ def _bpe(ids: dict[str, int], merges: list[tuple[str, str]]) -> tokenizers.Token
 
 
 def _numbered(pieces: list[str], *, in_targets: set[str]) -> dict[str, int]:
-    """Specials first, then what targets have, then the rest, each in the order given."""
+    """Number the special tokens first, then the pieces that targets use, then the others."""
     targets_first = sorted(pieces, key=lambda piece: piece not in in_targets)
     return {piece: token for token, piece in enumerate([*SPECIALS, *targets_first])}
 
 
 def _pieces_of(backend: tokenizers.Tokenizer, words: Iterable[str]) -> set[str]:
-    """What the words become, and their single letters, so that new words can be spelled."""
+    """All pieces of these words, and their single letters, which can spell new words."""
     words = sorted(words)
     pieces: set[str] = set()
     for encoding in backend.encode_batch([[word] for word in words], is_pretokenized=True):
@@ -324,7 +323,7 @@ def _surface(piece: str) -> str:
 
 
 def _keeps_apart(left: str, right: str) -> bool:
-    """Whether a merge can't make running text, e.g. "<s>" or "</w>" in HTML, look like a mark of ours."""
+    """Whether a merge can't turn running text, e.g. "<s>" in HTML, into a special token or an end mark."""
     spells_special = not {left, right, left + right}.isdisjoint(SPECIALS)
     spells_word_end = _ends_word(left) or _ends_word(left + right) != _ends_word(right)
     return not spells_special and not spells_word_end
@@ -336,7 +335,7 @@ def _merges(backend: tokenizers.Tokenizer) -> list[tuple[str, str]]:
 
 
 def _spellings(backend: tokenizers.Tokenizer, *, target_size: int) -> dict[int, tuple[int, ...]]:
-    """How a target writes each token that isn't in its part of the vocabulary: undo merges until it can."""
+    """Spell each token outside the targets' vocabulary by tokens inside it: undo merges until that works."""
     halves = {left + right: (left, right) for left, right in _merges(backend)}
     ids: dict[str, int] = backend.get_vocab()
 

@@ -1,4 +1,4 @@
-"""Text and words: how a side's lines are split, and words joined again."""
+"""Words: how lines of text are split into words, and words joined again."""
 
 from __future__ import annotations
 
@@ -13,45 +13,48 @@ from anyorder.errors import UserError
 
 @dataclass(frozen=True)
 class Splitter:
-    """One side's way from text to words and back."""
+    """Splits text into words, and joins words again."""
 
     split: Callable[[str], list[str]]
     join: Callable[[Sequence[str]], str]
 
 
-@cache  # Moses' rules take long to make
+@cache  # Moses' rules are slow to build
 def splitter(side: Side) -> Splitter:
-    """The rules that a side of the recipe asks for."""
+    """Get the rules that one side of a recipe asks for."""
     match side.split:
         case "moses":
             rules = _moses(side.language)
         case "spaces":
             rules = Splitter(split=str.split, join=" ".join)
         case "mecab":
-            # The tagger is made at the first line: a model that only writes Japanese does without it.
+            # The tagger is loaded at the first line: a model that only writes Japanese doesn't need it.
             rules = Splitter(split=lambda line: _mecab_tagger().parse(line).split(), join=_join_japanese)
     if not side.lowercase:
         return rules
-    # After splitting, because Moses tells abbreviations such as "Mr." by their capital.
+    # After splitting, because Moses recognises abbreviations such as "Mr." by their capital.
     return Splitter(split=lambda line: [word.lower() for word in rules.split(line)], join=rules.join)
 
 
-def located(words: Sequence[str], text: str) -> list[tuple[int, int]] | None:
-    """Where each word stands in a text, whatever its case; None if they aren't just the text's characters."""
-    places, cursor = [], 0
+def word_spans(words: Sequence[str], text: str) -> list[tuple[int, int]] | None:
+    """Find the words in a text, ignoring case and spaces: first character and end of each.
+
+    Returns None if the words don't spell the text.
+    """
+    spans, cursor = [], 0
     for word in words:
         while cursor < len(text) and text[cursor].isspace():
             cursor += 1
         end = cursor + len(word)
         if text[cursor:end].lower() != word.lower():
             return None
-        places.append((cursor, end))
+        spans.append((cursor, end))
         cursor = end
-    return places if not text[cursor:].strip() else None
+    return spans if not text[cursor:].strip() else None
 
 
 def _moses(language: str) -> Splitter:
-    import sacremoses  # slow to load, and of no use to a model of code or Japanese
+    import sacremoses  # slow to load, and not needed for code or Japanese
 
     normalizer = sacremoses.MosesPunctNormalizer(lang=language)
     tokenizer = sacremoses.MosesTokenizer(lang=language)
@@ -63,7 +66,7 @@ def _moses(language: str) -> Splitter:
     def join(words: Sequence[str]) -> str:
         try:
             return detokenizer.detokenize(words, unescape=False)
-        except TypeError:  # a bug of sacremoses': Czech "e' - mail" or "je' - li", which a model may write
+        except TypeError:  # a bug of sacremoses with Czech "e' - mail" or "je' - li"
             return " ".join(words)
 
     return Splitter(split=split, join=join)
