@@ -6,6 +6,7 @@ import importlib.util
 import io
 import re
 import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -127,7 +128,12 @@ def test_axes_are_marked_by_round_numbers_around_all_values(low: float, span: fl
     (axes,) = chart(Curve("a", {1: low, 2: low + span})).axes
     bottom, top = axes.get_ylim()
     assert bottom <= low + 1e-9 and top >= low + span - 1e-9
-    assert 2 <= len([tick for tick in axes.get_yticks() if bottom <= tick <= top]) <= 11
+    ticks = [float(tick) for tick in axes.get_yticks()]
+    assert (ticks[0], ticks[-1]) == pytest.approx((bottom, top))
+    assert 2 <= len(ticks) <= 11
+    steps = [after - before for before, after in pairwise(ticks)]
+    assert steps == pytest.approx([steps[0]] * len(steps))
+    assert f"{steps[0]:.0e}"[0] in "125"
 
 
 @pytest.mark.parametrize("value", [0.0, 5.0])

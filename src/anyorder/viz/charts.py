@@ -114,7 +114,8 @@ def line_chart(
     below the legend, because the last one hides the others.
     """
     drawn = [(number, curve) for number, curve in enumerate(curves) if curve.points]
-    low, high = _round_limits([value for _, curve in drawn for value in curve.points.values()])
+    y_ticks = _round_ticks([value for _, curve in drawn for value in curve.points.values()])
+    low, high = y_ticks[0], y_ticks[-1]
     notes = [large_means] if large_means and any(curve.large is not None for curve in curves) else []
     notes += [
         f"{listed(labels)} coincide"
@@ -128,7 +129,7 @@ def line_chart(
         figure = new_figure(title, width=_WIDTH, height=_HEIGHT + rows * _LEGEND_ROW)
         axes = figure.add_subplot()
         lines = [_draw_curve(axes, number, curve) for number, curve in drawn]
-        axes.set(xlabel=x_label, ylabel=y_label, ylim=(low, high))
+        axes.set(xlabel=x_label, ylabel=y_label, yticks=y_ticks, ylim=(low, high))
         if x_ticks is not None:
             axes.set_xticks(x_ticks, [f"{tick:,}" for tick in x_ticks])
         axes.grid(axis="y")
@@ -176,14 +177,13 @@ def _draw_curve(axes: Axes, number: int, curve: Curve) -> Line2D:
     return line
 
 
-def _round_limits(values: Sequence[float]) -> tuple[float, float]:
-    """The round numbers next below and next above all values."""
+def _round_ticks(values: Sequence[float]) -> list[float]:
+    """Round numbers at equal steps, from below the lowest value to above the highest."""
     from matplotlib.ticker import MaxNLocator
 
     locator = MaxNLocator(nbins=_MOST_STEPS, steps=[1, 2, 5, 10])
     low = min(values)
-    ticks = locator.tick_values(low, max(*values, low + 0.01))
-    return float(ticks[0]), float(ticks[-1])
+    return [float(tick) for tick in locator.tick_values(low, max(*values, low + 0.01))]
 
 
 # --- every chart ---
