@@ -11,8 +11,7 @@ from conftest import FIRST_WORD, indices_after
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anyorder.decoding.beam import Beam, Extension
-from anyorder.decoding.hypothesis import TokenHypothesis
+from anyorder.decoding.beam import Beam, Extension, TokenHypothesis
 from anyorder.insertion import NEG_INF
 from anyorder.text.tokenizer import BOS, EOS
 

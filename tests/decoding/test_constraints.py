@@ -15,14 +15,12 @@ from hypothesis import strategies as st
 
 from anyorder import config
 from anyorder.decoding.allowed import allowed_steps, items_fit
-from anyorder.decoding.beam import Beam
+from anyorder.decoding.beam import Beam, TokenHypothesis
 from anyorder.decoding.beam_search import search_two_step
-from anyorder.decoding.canvas import CLOSED, Blank, Canvas, ForbiddenWord, Way
 from anyorder.decoding.constrained_scores import ConstrainedStep
 from anyorder.decoding.constraint_state import FREE, TEMPLATE, ConstraintState
-from anyorder.decoding.constraints import Constraints
+from anyorder.decoding.constraints import CLOSED, Blank, Canvas, Constraints, ForbiddenWord, Way
 from anyorder.decoding.decode import decode
-from anyorder.decoding.hypothesis import TokenHypothesis
 from anyorder.decoding.step_scorer import StepScorer, top_scores
 from anyorder.insertion import NEG_INF
 from anyorder.models.choices import StepChoices

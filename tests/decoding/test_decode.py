@@ -24,10 +24,8 @@ from torch import Tensor
 
 from anyorder import config
 from anyorder.data.batches import Example, collate
-from anyorder.decoding import batching
-from anyorder.decoding.batching import DECODED_AT_ONCE, decode_all
-from anyorder.decoding.decode import decode
-from anyorder.decoding.hypothesis import TokenHypothesis, rank
+from anyorder.decoding.beam import TokenHypothesis, rank
+from anyorder.decoding.decode import DECODED_AT_ONCE, decode, decode_all
 from anyorder.decoding.sampling import draw, truncate
 from anyorder.models.encoder_decoder import Memory
 from anyorder.models.indigo import Indigo
@@ -462,7 +460,7 @@ def test_answers_do_not_depend_on_how_many_fit_into_the_memory(
     sources = [example.target for example in random_examples(lengths=[5, 1, 3, 3, 2], seed=1)]
     settings, cpu = config.Decode(beam=2, max_length=4), torch.device("cpu")
     together = decode_all(model, sources, settings=settings, device=cpu)
-    monkeypatch.setattr(batching, "DECODING_MEMORY", memory)
+    monkeypatch.setattr("anyorder.decoding.decode.DECODING_MEMORY", memory)
     in_parts = decode_all(model, sources, settings=settings, device=cpu)
     assert [described(each) for each in in_parts] == [described(each) for each in together]
 

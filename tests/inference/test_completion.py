@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from anyorder import config
 from anyorder.config.model import Shape
-from anyorder.decoding.hypothesis import TokenHypothesis
+from anyorder.decoding.beam import TokenHypothesis
 from anyorder.errors import UserError
 from anyorder.inference.canvas_text import CanvasText, CompiledCanvas
 from anyorder.inference.completion import filled

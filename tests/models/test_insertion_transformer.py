@@ -19,7 +19,7 @@ from torch import Tensor
 from anyorder import config
 from anyorder.config.model import Shape
 from anyorder.data.batches import Batch, collate
-from anyorder.decoding.hypothesis import TokenHypothesis
+from anyorder.decoding.beam import TokenHypothesis
 from anyorder.decoding.insertion_transformer import decode_insertions
 from anyorder.models.insertion_transformer import (
     InsertionTransformer,

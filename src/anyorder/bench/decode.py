@@ -29,7 +29,7 @@ from anyorder.bench.timing import (
     time_rows,
 )
 from anyorder.config.model import Shape
-from anyorder.decoding.batching import decode_batch
+from anyorder.decoding.decode import decode_batch
 from anyorder.models.indigo import Indigo
 from anyorder.models.insertion_transformer import InsertionTransformer
 from anyorder.models.kernels.packed import PRECISIONS, pack

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from anyorder.decoding.beam import Beam
-from anyorder.decoding.canvas import CLOSED
 from anyorder.decoding.constraint_state import FREE, NO_BLANK, AllowedSteps, ConstraintState
-from anyorder.decoding.constraints import FINISHED
+from anyorder.decoding.constraints import CLOSED, FINISHED
 from anyorder.insertion import reading_order
 
 # S sentences under way, K hypotheses of each, n tokens on the canvas, G = n - 1 gaps, W blanks, V ids,

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from anyorder.decoding.beam import BOUNDARIES, Extension, Parents
-from anyorder.decoding.canvas import CLOSED
-from anyorder.decoding.constraints import FINISHED, Constraints
+from anyorder.decoding.constraints import CLOSED, FINISHED, Constraints
 from anyorder.text.tokenizer import PAD
 
 # S sentences under way, K hypotheses of each, B of them to go on with, n tokens on the canvas,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from anyorder import config
-from anyorder.decoding.hypothesis import TokenHypothesis, rank
+from anyorder.decoding.beam import TokenHypothesis, rank
 from anyorder.insertion import NEG_INF
 from anyorder.models.insertion_transformer import FIRST_WORD, FULL, Insertions, InsertionTransformer
 from anyorder.text.tokenizer import BOS, EOS, PAD

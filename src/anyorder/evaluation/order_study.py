@@ -24,8 +24,8 @@ from anyorder.data.dataset import Dataset, Prepared, split_lines
 from anyorder.data.features import SUFFIXES as GRID_SUFFIXES
 from anyorder.data.features import Grid
 from anyorder.data.readers import Fault, File, Files, Pair, count_pairs, in_chunks, open_features, read_pairs
-from anyorder.decoding.batching import decode_all
-from anyorder.decoding.hypothesis import TokenHypothesis
+from anyorder.decoding.beam import TokenHypothesis
+from anyorder.decoding.decode import decode_all
 from anyorder.errors import UserError
 from anyorder.inference.inputs import InputEncoder
 from anyorder.inference.model_folder import Trained

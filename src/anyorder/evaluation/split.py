@@ -13,7 +13,7 @@ from anyorder.data.readers import Features, count_pairs, raw_pairs, split_files
 from anyorder.data.references import PairsOfSource, pairs_by_source, reference_texts
 from anyorder.errors import UserError
 from anyorder.evaluation.results import results_name
-from anyorder.inference.generator import Source
+from anyorder.inference.inputs import Source
 from anyorder.text.tokenizer import UNK, Tokenizer
 
 

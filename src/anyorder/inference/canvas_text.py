@@ -18,9 +18,8 @@ from pydantic import Field, field_validator, model_validator
 
 from anyorder import config
 from anyorder.decoding.allowed import items_fit
-from anyorder.decoding.canvas import CLOSED, Blank, Canvas, ForbiddenWord, Way
-from anyorder.decoding.constraints import UNLIMITED
-from anyorder.decoding.hypothesis import TokenHypothesis
+from anyorder.decoding.beam import TokenHypothesis
+from anyorder.decoding.constraints import CLOSED, UNLIMITED, Blank, Canvas, ForbiddenWord, Way
 from anyorder.errors import UserError
 from anyorder.text.pairs import SourceTokens
 from anyorder.text.tokenizer import SPECIALS, UNK, Tokenizer, Tokens

@@ -12,10 +12,10 @@ from itertools import accumulate, pairwise
 import torch
 
 from anyorder import config
-from anyorder.decoding.batching import CanvasBatch, decode_all
-from anyorder.decoding.canvas import Canvas
+from anyorder.decoding.beam import TokenHypothesis
 from anyorder.decoding.constraint_state import FREE
-from anyorder.decoding.hypothesis import TokenHypothesis
+from anyorder.decoding.constraints import Canvas
+from anyorder.decoding.decode import CanvasBatch, decode_all
 from anyorder.errors import UserError
 from anyorder.inference.canvas_text import CanvasText, CompiledCanvas, Given
 from anyorder.inference.generation import decode_readable, with_text

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from anyorder import config
-from anyorder.decoding.batching import decode_all
-from anyorder.decoding.hypothesis import TokenHypothesis
+from anyorder.decoding.beam import TokenHypothesis
+from anyorder.decoding.decode import decode_all
 from anyorder.inference.hypothesis import Hypothesis
 from anyorder.inference.inputs import EncodedSource
 from anyorder.inference.model_folder import Trained

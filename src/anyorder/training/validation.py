@@ -14,7 +14,7 @@ from anyorder.adaptive.search import search_batch
 from anyorder.data.batches import Batch, collate, plan_epoch
 from anyorder.data.dataset import Dataset
 from anyorder.data.references import pairs_by_source, reference_texts
-from anyorder.decoding.batching import decode_all
+from anyorder.decoding.decode import decode_all
 from anyorder.metrics import bleu, exact
 from anyorder.models.registry import Model, family_of, ordered
 from anyorder.orders.statistics import order_statistics
