@@ -17,6 +17,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import click
@@ -27,6 +28,7 @@ from anyorder import config
 from anyorder.cli import app
 from anyorder.config.recipe import load_recipe
 from anyorder.config.template import reference
+from anyorder.evaluation.results import read_report
 from anyorder.metrics import METRICS
 from anyorder.orders.fixed import ORDERS
 
@@ -151,6 +153,23 @@ def test_figures_of_the_readme_are_those_of_the_results() -> None:
 
     section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Results")[1].split("\n## ")[0]
     assert set(re.findall(r"\d+\.\d+", section)) <= figures(DOCS / "results" / "index.md")
+
+
+def test_pages_show_the_scores_of_the_result_files() -> None:
+    """BLEU of each run is on a page of the results, by itself or in the mean of its seeds."""
+    shown = " ".join(page.read_text(encoding="utf-8") for page in (DOCS / "results").glob("*.md"))
+    by_system: dict[tuple[str, str], list[float]] = {}
+    for path in sorted((DOCS / "results").glob("*/*.json")):
+        system = re.sub(r"-\d+$", "", path.stem.removesuffix("-test"))
+        by_system.setdefault((path.parent.name, system), []).append(read_report(path).scores["bleu"].score)
+    assert len(by_system) > 40
+    missing = [
+        (system, score)
+        for system, scores in by_system.items()
+        for score in scores
+        if f"{score:.2f}" not in shown and f"{mean(scores):.2f}" not in shown
+    ]
+    assert missing == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
