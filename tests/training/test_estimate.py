@@ -44,25 +44,28 @@ def contents(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if "cache" not in path.relative_to(folder).parts}
 
 
-# What is told
+# What is estimated
 
 
 def test_it_tells_the_sizes_of_the_real_training_and_writes_nothing(capsys: Capture, tmp_path: Path) -> None:
     recipe = write_corpus(tmp_path)
     before = contents(tmp_path)
     run = tmp_path / "run"
-    (told,) = json_lines(call_here(capsys, "train", recipe, f"run={run}", "--dry-run", "--json"))
+    (estimated,) = json_lines(call_here(capsys, "train", recipe, f"run={run}", "--dry-run", "--json"))
     assert contents(tmp_path) == before
     weights = load_file(learned().run / "model.safetensors")  # trained by the same recipe
-    assert told["parameters"] == sum(values.size for values in weights.values())
-    assert told["pairs"] == 60
-    assert told["updates"] == 12
-    assert told["epochs"] == pytest.approx(12 / told["updates_an_epoch"])
-    seconds = sum(work["times"] * work["seconds"] for work in told["work"])
-    assert told["hours"] == pytest.approx(seconds / 3600)
-    assert [(work["name"], work["times"]) for work in told["work"]] == [("updates", 12), ("validations", 3)]
-    assert all(work["seconds"] > 0 for work in told["work"])
-    assert told["largest"]["megabytes"] > 10  # a Python with torch in it
+    assert estimated["parameters"] == sum(values.size for values in weights.values())
+    assert estimated["pairs"] == 60
+    assert estimated["updates"] == 12
+    assert estimated["epochs"] == pytest.approx(12 / estimated["updates_an_epoch"])
+    seconds = sum(work["times"] * work["seconds"] for work in estimated["work"])
+    assert estimated["hours"] == pytest.approx(seconds / 3600)
+    assert [(work["name"], work["times"]) for work in estimated["work"]] == [
+        ("updates", 12),
+        ("validations", 3),
+    ]
+    assert all(work["seconds"] > 0 for work in estimated["work"])
+    assert estimated["largest"]["megabytes"] > 10  # a Python with torch in it
 
 
 def test_people_read_it_too(capsys: Capture, tmp_path: Path) -> None:
@@ -74,39 +77,43 @@ def test_people_read_it_too(capsys: Capture, tmp_path: Path) -> None:
 
 
 def test_the_disk_is_enough_for_the_real_run_and_not_far_too_much(tmp_path: Path) -> None:
-    told = forecast(tmp_path, "train.steps=60", "train.validate_every=20").disk_megabytes * 1e6
+    estimated = forecast(tmp_path, "train.steps=60", "train.validate_every=20").disk_megabytes * 1e6
     needed = sum(path.stat().st_size for path in learned().run.rglob("*.safetensors"))
-    assert needed < told < 3 * needed
+    assert needed < estimated < 3 * needed
 
 
 def test_the_largest_batch_is_the_longest_where_all_have_as_many_pairs(tmp_path: Path) -> None:
-    told = forecast(tmp_path, "train.batch_tokens=1")  # each pair by itself
-    assert told.updates_an_epoch == told.pairs
-    assert (told.largest.pairs, told.largest.longest_source, told.largest.longest_target) == (1, 6, 6)
+    estimated = forecast(tmp_path, "train.batch_tokens=1")  # each pair by itself
+    assert estimated.updates_an_epoch == estimated.pairs
+    assert (estimated.largest.pairs, estimated.largest.longest_source, estimated.largest.longest_target) == (
+        1,
+        6,
+        6,
+    )
 
 
 @pytest.mark.parametrize("refresh", [0, 1, 2])
 @pytest.mark.parametrize("bootstrap", [0, 5])
 def test_searches_are_told_apart(tmp_path: Path, bootstrap: int, refresh: int) -> None:
-    told = forecast(
+    estimated = forecast(
         tmp_path, "order.name=sao", f"search.bootstrap_steps={bootstrap}", f"search.refresh={refresh}"
     )
     free = 12 - bootstrap
-    epochs = ceil(free / told.updates_an_epoch)  # that are at least begun
-    searches = free if not refresh else ceil(epochs / refresh) * told.updates_an_epoch
-    times = {work.name: work.times for work in told.work}
+    epochs = ceil(free / estimated.updates_an_epoch)  # that are at least begun
+    searches = free if not refresh else ceil(epochs / refresh) * estimated.updates_an_epoch
+    times = {work.name: work.times for work in estimated.work}
     assert times == {
         **({"updates in the order l2r": bootstrap} if bootstrap else {}),
         "updates in orders that were found": free,
         "searches for the orders of a batch": searches,
         "validations": 3,
     }
-    assert told.largest.search_seconds > 0
+    assert estimated.largest.search_seconds > 0
 
 
 def test_a_short_training_searches_by_default(tmp_path: Path) -> None:
-    forecasted = forecast(tmp_path, "order.name=sao", "search.refresh=0")
-    assert [(work.name, work.times) for work in forecasted.work[:2]] == [
+    estimated = forecast(tmp_path, "order.name=sao", "search.refresh=0")
+    assert [(work.name, work.times) for work in estimated.work[:2]] == [
         ("updates in the order l2r", 3),  # a quarter
         ("updates in orders that were found", 9),
     ]
@@ -219,8 +226,8 @@ def test_every_recipe_trains(path: Path, tmp_path: Path) -> None:
         changes |= {"order.name": "sao"}
     recipe = load_recipe(path, [f"{key}={value}" for key, value in changes.items()])
     made_up(recipe, tmp_path)
-    told = dry_run(recipe, listener=Watcher())
-    assert told.pairs + told.skipped == LINES["train"]
-    assert told.updates == plain.train.steps
-    assert (told.largest.search_seconds > 0) == recipe.adaptive
+    estimated = dry_run(recipe, listener=Watcher())
+    assert estimated.pairs + estimated.skipped == LINES["train"]
+    assert estimated.updates == plain.train.steps
+    assert (estimated.largest.search_seconds > 0) == recipe.adaptive
     assert contents(tmp_path / "run") == set()
