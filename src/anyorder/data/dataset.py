@@ -20,11 +20,11 @@ from anyorder.data.orderer import Line, Orderer, order_split, prepare_order
 from anyorder.data.readers import Features, in_chunks, stream_pairs
 from anyorder.errors import UserError
 from anyorder.orders.fixed import gathered, order_rule, random_positions, spread
+from anyorder.system.progress import Progress
 from anyorder.text.bpe_dropout import BpeDropout, CutPair
 from anyorder.text.pairs import WordDropout
 from anyorder.text.tokenizer import Tokenizer
 
-Progress = Callable[[str, int, int], None]  # task, lines done, total lines
 CHUNK = 2048  # lines tokenised at once
 # Make random numbers independent of those for orders and partial targets.
 HIDING, DROPOUT = 1, 3
