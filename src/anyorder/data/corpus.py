@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
@@ -21,10 +21,9 @@ from anyorder.data.readers import Fault, Features, File, Files, Pair
 from anyorder.errors import UserError
 from anyorder.orders.fixed import common_words
 from anyorder.system.files import published, write_array
+from anyorder.system.progress import TaskProgress
 from anyorder.text.pairs import PairEncoder, SourceTokens
 from anyorder.text.tokenizer import UNK, SideName, Tokenizer, Tokens
-
-Progress = Callable[[int, int], None]  # lines done, lines in all
 
 _CHUNK = 4096  # lines tokenised at once
 
@@ -100,7 +99,7 @@ class Statistics:
     unknown_target: float
 
 
-def train_tokenizer(recipe: Recipe, *, progress: Progress | None = None) -> Tokenizer:
+def train_tokenizer(recipe: Recipe, *, progress: TaskProgress | None = None) -> Tokenizer:
     """Learn the vocabulary of the recipe's training text, or load it from the cache."""
     files = readers.split_files(recipe, "train")
     texts = readers.texts_of(files)
@@ -115,7 +114,7 @@ def train_tokenizer(recipe: Recipe, *, progress: Progress | None = None) -> Toke
 
 
 def load_split(
-    recipe: Recipe, split: Splits, tokenizer: Tokenizer, *, progress: Progress | None = None
+    recipe: Recipe, split: Splits, tokenizer: Tokenizer, *, progress: TaskProgress | None = None
 ) -> Corpus:
     """Tokenise a split, or open it in the cache.
 
@@ -163,7 +162,7 @@ def _unknown_share(sequences: Ragged) -> float:
 # Tokenising
 
 
-def _learn(recipe: Recipe, files: Files, *, progress: Progress | None) -> Tokenizer:
+def _learn(recipe: Recipe, files: Files, *, progress: TaskProgress | None) -> Tokenizer:
     lines = lines_to_read(recipe, "train", files)
     total = 2 * lines  # every pair is read for its source and again for its target
     reads = count(start=1)
@@ -245,7 +244,7 @@ class _Tokenised:
 
 
 def _tokenise(
-    recipe: Recipe, split: Splits, files: Files, tokenizer: Tokenizer, *, progress: Progress | None
+    recipe: Recipe, split: Splits, files: Files, tokenizer: Tokenizer, *, progress: TaskProgress | None
 ) -> _Tokenised:
     total = lines_to_read(recipe, split, files)
     if "features" in files:

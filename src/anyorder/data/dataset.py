@@ -5,7 +5,7 @@ Everything is cached by content, so preparing the same data again costs almost n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from anyorder.data.orderer import Line, Orderer, order_split, prepare_order
 from anyorder.data.readers import Features, in_chunks, stream_pairs
 from anyorder.errors import UserError
 from anyorder.orders.fixed import gathered, order_rule, random_positions, spread
-from anyorder.system.progress import Progress
+from anyorder.system.progress import Progress, TaskProgress
 from anyorder.text.bpe_dropout import BpeDropout, CutPair
 from anyorder.text.pairs import WordDropout
 from anyorder.text.tokenizer import Tokenizer
@@ -116,7 +116,7 @@ class Prepared:
 def prepare(recipe: Recipe, *, progress: Progress | None = None) -> Prepared:
     """Tokenise and order a recipe's training and dev data, or open what is cached."""
 
-    def named(task: str) -> Callable[[int, int], None] | None:
+    def named(task: str) -> TaskProgress | None:
         return None if progress is None else lambda done, total: progress(task, done, total)
 
     tokenizer = train_tokenizer(recipe, progress=named("learning the vocabulary"))

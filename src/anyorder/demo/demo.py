@@ -22,13 +22,13 @@ from anyorder.demo.pictures import Scenes, draw_scenes, patches
 from anyorder.inference.generator import Generator
 from anyorder.inference.hypothesis import Hypothesis
 from anyorder.metrics import bleu, exact
-from anyorder.training.metrics_log import Listener
+from anyorder.training.metrics_log import TrainingListener
 from anyorder.training.trainer import train
 from anyorder.viz.page import Rendition, Replay, write_page
 from anyorder.viz.trace import draw
 
 TRAIN, DEV, HELD_OUT, SHOWN = 12_000, 100, 200, 3
-Watch = Callable[[], AbstractContextManager[Listener]]  # shows the progress of a training
+Watch = Callable[[], AbstractContextManager[TrainingListener]]  # shows the progress of a training
 CODE_MODEL = "django-small"
 
 

@@ -9,11 +9,11 @@ from itertools import combinations
 
 from anyorder.errors import UserError
 from anyorder.evaluation.compare import group_trainings, row_labels
-from anyorder.evaluation.decode import EvaluationListener
 from anyorder.evaluation.results import RunResults
 from anyorder.evaluation.split import EvaluationSplit, read_split
 from anyorder.inference.generator import Generator
 from anyorder.inference.hypothesis import Hypothesis
+from anyorder.system.progress import ProgressListener
 
 Lines = Sequence[int]  # line numbers of the results, counted from 1
 
@@ -47,7 +47,7 @@ def write_again(
     results: Sequence[RunResults],
     lines: Iterable[int],
     *,
-    listener: EvaluationListener,
+    listener: ProgressListener,
     first_lines: int | None = None,
     device: str | None = None,
 ) -> WrittenAgain:
@@ -107,7 +107,7 @@ def _written(
     lines: Lines,
     *,
     generator: Generator,
-    listener: EvaluationListener,
+    listener: ProgressListener,
 ) -> dict[int, Hypothesis]:
     what = f"writing again with {one.run}"
     hypotheses: dict[int, Hypothesis] = {}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from pydantic import ValidationError
 
@@ -18,19 +18,10 @@ from anyorder.inference.generator import Generator
 from anyorder.inference.model_folder import MODEL_FILE
 from anyorder.pretrained import located
 from anyorder.system.files import make_folder, write_file
+from anyorder.system.progress import ProgressListener
 from anyorder.version import __version__
 
 CHUNK_LINES = 256  # lines between two progress reports; batches are smaller
-
-
-class EvaluationListener(Protocol):
-    """Receives messages and progress while a run is evaluated."""
-
-    def note(self, text: str) -> None:
-        """Receive a message of one line."""
-
-    def preparing(self, what: str, done: int, total: int) -> None:
-        """Receive how many of the lines of a task are done."""
 
 
 class DecodingInputs(StoredRecord):
@@ -64,7 +55,7 @@ class SplitDecoder:
     generator: Generator
     settings: Decode
     model: str  # digest of the weights
-    listener: EvaluationListener
+    listener: ProgressListener
 
     def decode(self, split: EvaluationSplit, *, beam: int | None = None) -> DecodedSplit:
         """Return the best hypothesis for each source. beam: None for the beam of the settings."""

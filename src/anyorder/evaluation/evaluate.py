@@ -16,7 +16,6 @@ from anyorder.data.references import seen_in_training
 from anyorder.errors import UserError
 from anyorder.evaluation.decode import (
     DecodedSplit,
-    EvaluationListener,
     SplitDecoder,
     decoded_file,
     weights_digest,
@@ -39,6 +38,7 @@ from anyorder.metrics import DEFAULT, METRICS, Options, Result
 from anyorder.metrics import evaluate as score
 from anyorder.pretrained import refuse_results
 from anyorder.system.files import make_folder
+from anyorder.system.progress import ProgressListener
 from anyorder.text.tokenizer import SPECIALS, UNK
 
 CHANGEABLE_SECTIONS = ("data.", "decode.")  # sections of the recipe that don't change the model
@@ -72,7 +72,7 @@ class Evaluator:
     generator: Generator
     recipe: Recipe  # the run's recipe, with the changes for this evaluation
     model: str  # digest of the weights
-    listener: EvaluationListener
+    listener: ProgressListener
     first_lines: int | None = None  # number of lines to evaluate of each split; None for all
 
     @classmethod
@@ -80,7 +80,7 @@ class Evaluator:
         cls,
         run: Path,
         *,
-        listener: EvaluationListener,
+        listener: ProgressListener,
         overrides: Sequence[str] = (),
         first_lines: int | None = None,
         device: str | None = None,

@@ -19,7 +19,7 @@ from anyorder import config
 from anyorder.adaptive.search import search_batch
 from anyorder.adaptive.store import OrderStore, orders_are_stored, stored_orders_folder
 from anyorder.data.batches import Batch, Example, collate, plan_epoch
-from anyorder.data.corpus import Progress, lines_to_read
+from anyorder.data.corpus import lines_to_read
 from anyorder.data.dataset import Dataset, Prepared, split_lines
 from anyorder.data.features import SUFFIXES as GRID_SUFFIXES
 from anyorder.data.features import Grid
@@ -34,6 +34,7 @@ from anyorder.models.indigo import Indigo
 from anyorder.models.loss import score_steps
 from anyorder.models.registry import ordered
 from anyorder.orders.statistics import QUARTERS, frequency_quarters
+from anyorder.system.progress import TaskProgress
 from anyorder.text.tokenizer import Tokenizer, Tokens
 from anyorder.text.words import splitter
 from anyorder.training.checkpoint import checkpoints
@@ -81,7 +82,7 @@ def search_target_orders(
     beam: int,
     lines: int | None = None,
     device: torch.device,
-    progress: Progress | None = None,
+    progress: TaskProgress | None = None,
 ) -> FoundOrders:
     """Search the best order for each target thoroughly and without dropout.
 
@@ -105,7 +106,7 @@ def decode_orders(
     *,
     lines: int | None = None,
     device: torch.device,
-    progress: Progress | None = None,
+    progress: TaskProgress | None = None,
 ) -> FoundOrders:
     """Decode each source with [decode] of the recipe and return the order of the best hypothesis.
 
@@ -128,7 +129,11 @@ def decode_orders(
 
 
 def load_training_orders(
-    recipe: config.Recipe, prepared: Prepared, *, lines: int | None = None, progress: Progress | None = None
+    recipe: config.Recipe,
+    prepared: Prepared,
+    *,
+    lines: int | None = None,
+    progress: TaskProgress | None = None,
 ) -> tuple[int, FoundOrders]:
     """Load the best orders that the last search of training stored, and the update that it preceded.
 
@@ -179,7 +184,7 @@ def _last_stored_orders(recipe: config.Recipe, data: Dataset) -> tuple[int, Orde
     return step, OrderStore.open(folder, data)
 
 
-def training_counts(recipe: config.Recipe, *, progress: Progress | None = None) -> Counter[str] | None:
+def training_counts(recipe: config.Recipe, *, progress: TaskProgress | None = None) -> Counter[str] | None:
     """Count the words of the training targets; None if the file no longer exists."""
     given = recipe.data.train
     texts = {"jsonl": given.jsonl, "captions": given.captions, "target": given.target}
@@ -218,7 +223,12 @@ class _EncodedPair:
 
 
 def _encoded_pairs(
-    trained: Trained, files: Files, *, lines: int | None, left_out: Counter[str], progress: Progress | None
+    trained: Trained,
+    files: Files,
+    *,
+    lines: int | None,
+    left_out: Counter[str],
+    progress: TaskProgress | None,
 ) -> Iterator[list[_EncodedPair]]:
     """Yield pairs in chunks, and count in `left_out` why pairs can't be used."""
     grid = _features(trained, files)

@@ -21,7 +21,7 @@ from anyorder.errors import UserError
 from anyorder.system.devices import check_precision
 from anyorder.system.distributed import Processes, processes
 from anyorder.system.memory import forget_peak, peak
-from anyorder.training.metrics_log import Listener
+from anyorder.training.metrics_log import TrainingListener
 from anyorder.training.run_folder import check_run_folder, with_bootstrap_steps
 from anyorder.training.trainer import Training, load_initial_weights
 from anyorder.training.update_batches import Pairs
@@ -112,7 +112,9 @@ class Forecast:
         return had / sum(cost.seconds + cost.search_seconds for cost in costs)
 
 
-def dry_run(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite: bool = False) -> Forecast:
+def dry_run(
+    recipe: Recipe, *, listener: TrainingListener, resume: bool = False, overwrite: bool = False
+) -> Forecast:
     """Make a few updates and estimate what the whole training would take.
 
     resume, overwrite: refused where `train` refuses them; the forecast is always of a whole training.

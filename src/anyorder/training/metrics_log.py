@@ -13,19 +13,14 @@ from torch.utils.tensorboard.writer import SummaryWriter
 from anyorder.adaptive.schedule import SearchSummary
 from anyorder.errors import UserError
 from anyorder.system.files import write_file
+from anyorder.system.progress import ProgressListener
 from anyorder.training.step import Sums
 
 METRICS_FILE = "metrics.jsonl"
 
 
-class Listener(Protocol):
+class TrainingListener(ProgressListener, Protocol):
     """What `train` reports to, such as the progress bar of the command line."""
-
-    def note(self, text: str) -> None:
-        """A remark of one line."""
-
-    def preparing(self, what: str, done: int, total: int) -> None:
-        """Progress of reading the data or of searching orders."""
 
     def trained(self, step: int, steps: int, metrics: dict[str, float]) -> None:
         """Updates up to this step were made and logged."""

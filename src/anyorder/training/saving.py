@@ -24,7 +24,7 @@ from anyorder.training.checkpoint import (
     prune,
     save_checkpoint,
 )
-from anyorder.training.metrics_log import Listener, MetricsLog
+from anyorder.training.metrics_log import MetricsLog, TrainingListener
 from anyorder.training.step import Optimiser
 from anyorder.training.validation import Validation
 
@@ -52,7 +52,7 @@ class ModelSaver:
         model: Model,
         optimiser: Optimiser,
         device: torch.device,
-        listener: Listener,
+        listener: TrainingListener,
     ) -> None:
         self.recipe, self.settings, self.run = recipe, recipe.train, recipe.run
         self.prepared, self.model, self.optimiser = prepared, model, optimiser

@@ -22,14 +22,16 @@ from anyorder.system.devices import check_precision
 from anyorder.system.distributed import Processes, processes
 from anyorder.system.interruption import interruption
 from anyorder.training.checkpoint import Checkpoint, TrainingProgress, checkpoints
-from anyorder.training.metrics_log import Listener, MetricsLog, Window
+from anyorder.training.metrics_log import MetricsLog, TrainingListener, Window
 from anyorder.training.run_folder import check_run_folder, claim_folder, note_sizes, with_bootstrap_steps
 from anyorder.training.saving import ModelSaver, divergence, out_of_patience
 from anyorder.training.step import Optimiser, Sums, learning_rate
 from anyorder.training.update_batches import PlannedUpdate, UpdateBatches
 
 
-def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite: bool = False) -> bool:
+def train(
+    recipe: Recipe, *, listener: TrainingListener, resume: bool = False, overwrite: bool = False
+) -> bool:
     """Train to the end, or until interrupted; the run's folder then holds the best model so far.
 
     Returns whether the end was reached.
@@ -62,7 +64,9 @@ def train(recipe: Recipe, *, listener: Listener, resume: bool = False, overwrite
 class Training:
     """One process's part in a training: the loop over updates."""
 
-    def __init__(self, recipe: Recipe, prepared: Prepared, these: Processes, listener: Listener) -> None:
+    def __init__(
+        self, recipe: Recipe, prepared: Prepared, these: Processes, listener: TrainingListener
+    ) -> None:
         self.recipe, self.settings = recipe, recipe.train
         self.prepared, self.processes, self.listener = prepared, these, listener
         torch.manual_seed(self.settings.seed)
