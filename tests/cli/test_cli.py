@@ -185,6 +185,13 @@ def test_ctrl_c_is_answered_while_the_commands_are_imported() -> None:
     assert (answer.returncode, answer.stdout, answer.stderr) == (INTERRUPTED, b"", b"")
 
 
+def test_there_must_be_a_run_to_resume(capsys: Capture, tmp_path: Path) -> None:
+    recipe, run = write_corpus(tmp_path), tmp_path / "run"
+    answer = call_here(capsys, "train", recipe, f"run={run}", "--resume")
+    assert_one_line_refusal(answer, f"{run}: there is no run to resume", "--resume")
+    assert not run.exists()
+
+
 # order
 
 
@@ -484,7 +491,7 @@ def test_init_asks_a_person_for_what_is_not_given(
     assert answer.stderr.decode().endswith("anyorder: --size huge: must be one of tiny, small, base\n")
 
 
-def test_init_replaces_a_recipe_only_if_told(capsys: Capture, tmp_path: Path) -> None:
+def test_init_replaces_a_recipe_only_if_forced(capsys: Capture, tmp_path: Path) -> None:
     recipe = write_corpus(tmp_path)
     before = recipe.read_text()
     flags = init_flags(tmp_path)
@@ -587,7 +594,7 @@ def test_train_tells_where_the_model_is(capsys: Capture, tmp_path: Path) -> None
     assert "step 2  dev: loss " in answer.stderr.decode()
 
 
-def test_a_path_with_brackets_is_told_as_it_is(capsys: Capture, tmp_path: Path) -> None:
+def test_a_path_with_brackets_is_shown_as_it_is(capsys: Capture, tmp_path: Path) -> None:
     run = tmp_path / "a[red]b" / "[/c]"
     answer = call_here(capsys, "train", learned().recipe, f"run={run}", "train.steps=1")
     assert answer.stdout.decode() == f"model: {run}\n"
@@ -632,8 +639,8 @@ def test_average_writes_the_mean_of_the_last_checkpoints(
     )
     monkeypatch.chdir(run)
     shutil.rmtree(tmp_path / "run-average")
-    (told,) = json_lines(call_here(capsys, "average", ".", "--last", "1", "--json"))
-    assert told == {"folder": str(tmp_path / "run-average"), "steps": [60]}
+    (report,) = json_lines(call_here(capsys, "average", ".", "--last", "1", "--json"))
+    assert report == {"folder": str(tmp_path / "run-average"), "steps": [60]}
     assert (tmp_path / "run-average/model.safetensors").exists()
 
 

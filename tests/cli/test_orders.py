@@ -24,8 +24,8 @@ Capture = pytest.CaptureFixture[str]
 
 def orders(capsys: Capture, *arguments: object) -> dict[str, Any]:
     """What `anyorder orders` tells of the test's model as JSON."""
-    (told,) = json_lines(call_here(capsys, "orders", learned().run, *arguments, "--json"))
-    return told
+    (report,) = json_lines(call_here(capsys, "orders", learned().run, *arguments, "--json"))
+    return report
 
 
 def ordered(tokens: list[str], positions: list[int]) -> OrderedSentence:
@@ -43,21 +43,21 @@ def ordered(tokens: list[str], positions: list[int]) -> OrderedSentence:
 
 
 def test_json_tells_all(capsys: Capture) -> None:
-    told = orders(capsys, "--beam", "3")
-    assert told["title"] == f"{learned().run}, dev: the best orders found, beam 3"
-    assert told["left_out"] == {}
-    assert told["counted_in"] == "the training targets"
+    report = orders(capsys, "--beam", "3")
+    assert report["title"] == f"{learned().run}, dev: the best orders found, beam 3"
+    assert report["left_out"] == {}
+    assert report["counted_in"] == "the training targets"
     targets = (learned().folder / "dev.target").read_text().splitlines()
-    assert [" ".join(one["tokens"]) for one in told["sentences"]] == targets
+    assert [" ".join(one["tokens"]) for one in report["sentences"]] == targets
     found = order_statistics(
-        [one["positions"] for one in told["sentences"]], [one["tokens"] for one in told["sentences"]]
+        [one["positions"] for one in report["sentences"]], [one["tokens"] for one in report["sentences"]]
     )
     assert found is not None
-    assert told["found"]["figures"] == pytest.approx(vars(found.figures))
-    assert told["left_to_right"]["figures"]["kendall"] == 1
-    assert told["by_chance"]["figures"]["kendall"] == 0
-    tokens = sum(group["tokens"] for group in told["found"]["groups"]["frequency"].values())
-    assert tokens == told["found"]["tokens"]
+    assert report["found"]["figures"] == pytest.approx(vars(found.figures))
+    assert report["left_to_right"]["figures"]["kendall"] == 1
+    assert report["by_chance"]["figures"]["kendall"] == 0
+    tokens = sum(group["tokens"] for group in report["found"]["groups"]["frequency"].values())
+    assert tokens == report["found"]["tokens"]
 
 
 def test_lines_splits_and_other_files(capsys: Capture) -> None:
@@ -72,11 +72,11 @@ def test_lines_splits_and_other_files(capsys: Capture) -> None:
 
 
 def test_written_orders_are_those_of_the_hypotheses(capsys: Capture) -> None:
-    told = orders(capsys, "--written")
-    assert told["title"] == f"{learned().run}, dev: how it writes its own hypotheses"
+    report = orders(capsys, "--written")
+    assert report["title"] == f"{learned().run}, dev: how it writes its own hypotheses"
     answer = call_here(capsys, "generate", learned().run, learned().folder / "dev.source", "--json")
     answers = [row["hypotheses"][0] for row in json_lines(answer)]
-    assert [one["positions"] for one in told["sentences"]] == [
+    assert [one["positions"] for one in report["sentences"]] == [
         one["positions"] for one in answers if one["finished"]
     ]
 
@@ -94,27 +94,27 @@ def test_stored_orders_are_those_that_training_learns_from(
     capsys: Capture, searched_run: Path, tmp_path: Path
 ) -> None:
     """As another command, which looks at them in another way, writes them to a file."""
-    (told,) = json_lines(call_here(capsys, "orders", searched_run, "--stored", "--json"))
-    assert told["title"] == f"{searched_run}, train: the best orders found before update 3, beam 3"
+    (report,) = json_lines(call_here(capsys, "orders", searched_run, "--stored", "--json"))
+    assert report["title"] == f"{searched_run}, train: the best orders found before update 3, beam 3"
     run, output = shutil.copytree(searched_run, tmp_path / "copy"), tmp_path / "orders.jsonl"
     shutil.copytree(run / "orders" / "step-3", run / "orders" / "step-5")  # so that nothing is searched anew
     assert call_here(capsys, "search-orders", run, "--output", output).returncode == 0
     wanted = [record for record in map(json.loads, output.open()) if len(record["tokens"]) <= 4]
-    assert [(one["line"], one["tokens"]) for one in told["sentences"]] == [
+    assert [(one["line"], one["tokens"]) for one in report["sentences"]] == [
         (record["line"], record["tokens"]) for record in wanted
     ]
-    for one, record in zip(told["sentences"], wanted, strict=True):
+    for one, record in zip(report["sentences"], wanted, strict=True):
         best, *others = record["orders"]
         assert (one["positions"], one["log_prob"]) == (best["positions"], best["log_prob"])
         assert one["second_log_prob"] == (others[0]["log_prob"] if others else None)
-    assert told["left_out"] == {"longer than search.max_length = 4 tokens": PAIRS["train"] - len(wanted)}
+    assert report["left_out"] == {"longer than search.max_length = 4 tokens": PAIRS["train"] - len(wanted)}
 
 
-def test_how_clearly_the_best_order_stands_out_is_told(capsys: Capture, searched_run: Path) -> None:
-    (told,) = json_lines(call_here(capsys, "orders", searched_run, "--stored", "--lines", "9", "--json"))
+def test_how_clearly_the_best_order_stands_out_is_shown(capsys: Capture, searched_run: Path) -> None:
+    (report,) = json_lines(call_here(capsys, "orders", searched_run, "--stored", "--lines", "9", "--json"))
     gains = [
         one["log_prob"] - one["second_log_prob"]
-        for one in told["sentences"]
+        for one in report["sentences"]
         if one["second_log_prob"] is not None
     ]
     assert min(gains) >= 0
@@ -126,10 +126,10 @@ def test_how_clearly_the_best_order_stands_out_is_told(capsys: Capture, searched
 def test_stored_orders_have_words_that_the_vocabulary_lacks(capsys: Capture, tmp_path: Path) -> None:
     run, settings = tmp_path / "run", ["search.bootstrap_steps=2", "search.refresh=9", "text.min_count=60"]
     learn(learned().recipe, run, "order.name=sao", *settings, "train.steps=4")
-    (told,) = json_lines(call_here(capsys, "orders", run, "--stored", "--json"))
+    (report,) = json_lines(call_here(capsys, "orders", run, "--stored", "--json"))
     targets = (learned().folder / "train.target").read_text().splitlines()
-    assert [" ".join(one["words"]) for one in told["sentences"]] == targets
-    assert any("<unk>" in one["tokens"] for one in told["sentences"])
+    assert [" ".join(one["words"]) for one in report["sentences"]] == targets
+    assert any("<unk>" in one["tokens"] for one in report["sentences"])
 
 
 def test_stored_orders_need_a_search(capsys: Capture, tmp_path: Path) -> None:
@@ -154,13 +154,13 @@ def test_stored_orders_of_other_pairs_are_refused(
 
 
 def test_text_shows_figures_baselines_and_examples(capsys: Capture) -> None:
-    told = orders(capsys, "--beam", "2")
+    report = orders(capsys, "--beam", "2")
     answer = call_here(capsys, "orders", learned().run, "--beam", "2", "--examples", "2")
     shown = answer.stdout.decode()
-    assert f"Kendall's tau {told['found']['figures']['kendall']:.3f} 1.000 0.000" in " ".join(shown.split())
+    assert f"Kendall's tau {report['found']['figures']['kendall']:.3f} 1.000 0.000" in " ".join(shown.split())
     assert "Words were counted in the training targets." in shown
     assert shown.count("\nline ") == 2
-    first = told["sentences"][0]
+    first = report["sentences"][0]
     lines = shown.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("line 1, log p "))
     assert lines[start + 1].split() == first["tokens"]
@@ -168,12 +168,12 @@ def test_text_shows_figures_baselines_and_examples(capsys: Capture) -> None:
     assert lines[start + 2].split() == [written_at[position] for position in sorted(written_at)]
 
 
-def test_gone_training_targets_are_told(capsys: Capture, tmp_path: Path) -> None:
+def test_missing_training_targets_are_reported(capsys: Capture, tmp_path: Path) -> None:
     run = shutil.copytree(learned().run, tmp_path / "run")
     config = run / "config.json"
     config.write_text(config.read_text().replace('"target": "train.target"', '"target": "gone"'))
-    (told,) = json_lines(call_here(capsys, "orders", run, "--json"))
-    assert told["counted_in"] == "these sentences, because the training targets are missing"
+    (report,) = json_lines(call_here(capsys, "orders", run, "--json"))
+    assert report["counted_in"] == "these sentences, because the training targets are missing"
 
 
 def test_parts_of_speech_from_a_file(capsys: Capture, tmp_path: Path) -> None:
@@ -185,11 +185,11 @@ def test_parts_of_speech_from_a_file(capsys: Capture, tmp_path: Path) -> None:
             rows.append(f"{number}\t{word}\t_\t{tag}\t_\t_\t{number - 1}\t_\t_\t_")
         rows.append("")
     write_lines(trees, rows)
-    told = orders(capsys, "--conllu", trees)
-    groups = told["found"]["groups"]["part of speech"]
+    report = orders(capsys, "--conllu", trees)
+    groups = report["found"]["groups"]["part of speech"]
     steps = [
         one["positions"].index(position) / (len(one["positions"]) - 1)
-        for one in told["sentences"]
+        for one in report["sentences"]
         for position, token in enumerate(one["tokens"], start=1)
         if token in "ae"
     ]
@@ -238,7 +238,7 @@ def test_targets_of_one_token_have_no_order(capsys: Capture, tmp_path: Path) -> 
     assert_one_line_refusal(answer, "no sentence has two tokens or more, so there is no order to study")
 
 
-def test_lines_that_can_not_be_read_are_told_where_none_is_left(capsys: Capture, tmp_path: Path) -> None:
+def test_lines_that_can_not_be_read_are_reported_where_none_is_left(capsys: Capture, tmp_path: Path) -> None:
     source = write_lines(tmp_path / "source", ["a b"])
     target = tmp_path / "target"
     target.write_bytes(b"a \xff\n")
@@ -300,9 +300,9 @@ def test_bars_are_as_long_as_steps_are_late() -> None:
 
 def test_the_command_draws_what_it_found(capsys: Capture, tmp_path: Path) -> None:
     path = tmp_path / "orders.svg"
-    told = orders(capsys, "--svg", path)
+    report = orders(capsys, "--svg", path)
     root = ElementTree.parse(path).getroot()
-    assert root.find("{*}title").text == told["title"]
-    assert f"{told['found']['sentences']} sentences" in " ".join(
+    assert root.find("{*}title").text == report["title"]
+    assert f"{report['found']['sentences']} sentences" in " ".join(
         text.text for text in root.findall(".//{*}text")
     )

@@ -21,7 +21,7 @@ from anyorder.system.files import write_file
 PURPOSES: dict[Splits, str] = {"train": "to learn from", "dev": "to validate on", "test": "to test on"}
 LANGUAGES = f"en, de, ...; ja: split by MeCab; {AS_IT_IS}: words are separated by spaces"
 LANGUAGE_HELP = f"{LANGUAGES}. Where Moses has no abbreviations for a language, it uses the English ones."
-ORDER_HELP, DEFAULT_ORDER = order_names(without="file"), "l2r"
+ORDER_HELP, DEFAULT_ORDER = order_names(without="file"), Order().name
 SIZE_HELP, DEFAULT_SIZE = "tiny: minutes on a laptop; base: the paper's", "small"
 TREES_HELP = f"CoNLL-U for {BY_TREES}, instead of --parser."
 

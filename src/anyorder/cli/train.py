@@ -20,6 +20,55 @@ if TYPE_CHECKING:
 BUSY = 0.8  # share of a core: with less, other processes slow this one down
 
 
+def train(
+    recipe: RECIPE,
+    overrides: OVERRIDES = None,
+    resume: bool = typer.Option(False, "--resume", help="Go on with a run that was stopped."),
+    overwrite: bool = typer.Option(False, "--overwrite", help="Delete an earlier run of this name first."),
+    dry_run: bool = typer.Option(
+        False, "--dry-run", help="Make a few updates, estimate the time and memory of all, and write nothing."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="With --dry-run: print one JSON object."),
+) -> None:
+    """Train a model from a recipe; Ctrl-C stops it, `--resume` goes on.
+
+    Example: `anyorder train recipe.toml order.name=blt run=runs/blt`
+
+    Example: `anyorder train recipe.toml --dry-run`
+
+    On several processes: `torchrun --nproc-per-node 2 -m anyorder train recipe.toml`
+    """
+    if resume and overwrite:
+        raise UserError("--resume and --overwrite: give one of them, not both")
+    if as_json and not dry_run:
+        raise UserError("--json: is for --dry-run; training writes its figures to RUN/metrics.jsonl")
+    settings = load_recipe(recipe, overrides or ())
+    if dry_run:
+        _forecast(settings, resume=resume, overwrite=overwrite, as_json=as_json)
+        return
+    from anyorder.training.trainer import train as train_model
+
+    with Watcher() as watcher:
+        finished = train_model(settings, listener=watcher, resume=resume, overwrite=overwrite)
+    if not finished:
+        raise typer.Exit(INTERRUPTED)
+    if first_process():
+        results.print(f"model: {settings.run}", soft_wrap=True)
+
+
+def _forecast(recipe: Recipe, *, resume: bool, overwrite: bool, as_json: bool) -> None:
+    from anyorder.training.estimate import dry_run
+
+    with Watcher() as watcher:
+        forecast = dry_run(recipe, listener=watcher, resume=resume, overwrite=overwrite)
+    if not first_process():
+        return
+    if as_json:
+        print_json(forecast_json(forecast))
+    else:
+        show_forecast(forecast)
+
+
 def forecast_json(forecast: Forecast) -> dict[str, Any]:
     """Turn a forecast into JSON, including the sums."""
     sums = {
@@ -76,52 +125,3 @@ def _describe(cost: BatchCost) -> str:
 
 def _size(megabytes: float) -> str:
     return f"{megabytes / 1000:.1f} GB" if megabytes >= 1000 else f"{megabytes:.3g} MB"
-
-
-def train(
-    recipe: RECIPE,
-    overrides: OVERRIDES = None,
-    resume: bool = typer.Option(False, "--resume", help="Go on with a run that was stopped."),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Delete an earlier run of this name first."),
-    dry_run: bool = typer.Option(
-        False, "--dry-run", help="Make a few updates, estimate the time and memory of all, and write nothing."
-    ),
-    as_json: bool = typer.Option(False, "--json", help="With --dry-run: print one JSON object."),
-) -> None:
-    """Train a model from a recipe; Ctrl-C stops it, `--resume` goes on.
-
-    Example: `anyorder train recipe.toml order.name=blt run=runs/blt`
-
-    Example: `anyorder train recipe.toml --dry-run`
-
-    On several processes: `torchrun --nproc-per-node 2 -m anyorder train recipe.toml`
-    """
-    if resume and overwrite:
-        raise UserError("--resume and --overwrite: give one of them, not both")
-    if as_json and not dry_run:
-        raise UserError("--json: is for --dry-run; training writes its figures to RUN/metrics.jsonl")
-    settings = load_recipe(recipe, overrides or ())
-    if dry_run:
-        _forecast(settings, resume=resume, overwrite=overwrite, as_json=as_json)
-        return
-    from anyorder.training.trainer import train as train_model
-
-    with Watcher() as watcher:
-        finished = train_model(settings, listener=watcher, resume=resume, overwrite=overwrite)
-    if not finished:
-        raise typer.Exit(INTERRUPTED)
-    if first_process():
-        results.print(f"model: {settings.run}", soft_wrap=True)
-
-
-def _forecast(recipe: Recipe, *, resume: bool, overwrite: bool, as_json: bool) -> None:
-    from anyorder.training.estimate import dry_run
-
-    with Watcher() as watcher:
-        forecast = dry_run(recipe, listener=watcher, resume=resume, overwrite=overwrite)
-    if not first_process():
-        return
-    if as_json:
-        print_json(forecast_json(forecast))
-    else:
-        show_forecast(forecast)
