@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from anyorder.decoding.beam import Extension, Parents
-from anyorder.decoding.constrained_scores import EndScore
-from anyorder.decoding.step_scorer import StepScorer, top_scores
+from anyorder.decoding.step_scorer import EndScore, StepScorer, top_scores
 from anyorder.insertion import NEG_INF
 from anyorder.models.choices import END, word_and_gap
 from anyorder.models.indigo import Indigo

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +22,7 @@ from torch.nn import functional
 from anyorder.decoding.allowed import forbidden_tokens
 from anyorder.decoding.beam import Beam, Parents
 from anyorder.decoding.constraint_state import AllowedSteps, ConstraintState
+from anyorder.decoding.step_scorer import EndScore, Scores
 from anyorder.insertion import NEG_INF
 from anyorder.models.indigo import Indigo
 from anyorder.models.kernels.vocabulary import TopChoices
@@ -40,30 +40,6 @@ LIKELY = math.log(0.9)
 def required_bonus(model: Indigo) -> float:
     """Rank bonus of a beam for each required token that a hypothesis has written."""
     return BONUS if model.required_mark is None else BONUS_IF_READ
-
-
-class Scores(NamedTuple):
-    """Scores of choices: their log p, and what they are ranked by."""
-
-    log_probs: Tensor
-    rank: Tensor
-
-    @classmethod
-    def plain(cls, log_probs: Tensor) -> Scores:
-        """Rank choices by their log p."""
-        return cls(log_probs, log_probs)
-
-
-class EndScore(NamedTuple):
-    """What the model makes of the end, whether the sentence may end or not."""
-
-    log_probs: Tensor  # (S, K)
-    is_best: Tensor  # (S, K), bool: the end is the likeliest first choice
-
-    @classmethod
-    def among(cls, scores: Tensor) -> EndScore:
-        """Pick the end from the log p of all first choices. scores: (S, K, F)."""
-        return cls(scores[..., 0], scores[..., 0] >= scores[..., 1:].amax(dim=-1))
 
 
 @dataclass(frozen=True)

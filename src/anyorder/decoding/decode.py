@@ -30,7 +30,7 @@ from anyorder.insertion import NEG_INF
 from anyorder.models.choices import StepChoices
 from anyorder.models.indigo import Indigo
 from anyorder.models.insertion_transformer import InsertionTransformer
-from anyorder.models.registry import Model, ordered
+from anyorder.models.registry import Model
 
 # S sentences under way, K hypotheses of each
 
@@ -73,7 +73,8 @@ def decode_all(
         constraints = None
         if around is not None:
             canvases = [around.canvases[index] for index in chosen]
-            ids = ordered(model, purpose="complete").writable_ids(source)
+            assert isinstance(model, Indigo), "only such models can keep to a canvas"
+            ids = model.writable_ids(source)
             constraints = Constraints.of(
                 canvases, ends_word=around.ends(ids).to(device), limits=limits[chosen]
             )

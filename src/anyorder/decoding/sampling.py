@@ -10,8 +10,7 @@ from torch import Tensor
 
 from anyorder import config
 from anyorder.decoding.beam_search import Expansion, make_extension
-from anyorder.decoding.constrained_scores import Scores
-from anyorder.decoding.step_scorer import StepScorer
+from anyorder.decoding.step_scorer import Scores, StepScorer
 from anyorder.insertion import NEG_INF
 from anyorder.models.choices import END
 

@@ -4,19 +4,46 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
 
 from anyorder.decoding.beam import Beam, Parents
-from anyorder.decoding.constrained_scores import ConstrainedStep, EndScore, Scores
 from anyorder.insertion import NEG_INF
 from anyorder.models.choices import END, StepChoices
 from anyorder.models.indigo import Indigo
 from anyorder.models.kernels.vocabulary import TopChoices, top_choices
 from anyorder.text.tokenizer import UNK
 
+if TYPE_CHECKING:
+    from anyorder.decoding.constrained_scores import ConstrainedStep
+
 # S sentences under way, K hypotheses of each, F first choices, C of them looked at,
 # N hypotheses asked for M second choices each
+
+
+class Scores(NamedTuple):
+    """Scores of choices: their log p, and what they are ranked by."""
+
+    log_probs: Tensor
+    rank: Tensor
+
+    @classmethod
+    def plain(cls, log_probs: Tensor) -> Scores:
+        """Rank choices by their log p."""
+        return cls(log_probs, log_probs)
+
+
+class EndScore(NamedTuple):
+    """What the model makes of the end, whether the sentence may end or not."""
+
+    log_probs: Tensor  # (S, K)
+    is_best: Tensor  # (S, K), bool: the end is the likeliest first choice
+
+    @classmethod
+    def among(cls, scores: Tensor) -> EndScore:
+        """Pick the end from the log p of all first choices. scores: (S, K, F)."""
+        return cls(scores[..., 0], scores[..., 0] >= scores[..., 1:].amax(dim=-1))
 
 
 @dataclass(frozen=True)
