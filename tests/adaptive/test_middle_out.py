@@ -6,7 +6,7 @@ begins at an end has to add four at once, and a sum modulo 5 says nothing until 
 
     m1+3 m2+4 a1+1 a2+0 b1+2 b2+4   becomes   A2=3 A1=3 M=2 B1=4 B2=3
 
-The results are written down in docs/results/synthetic.md.
+The results are in docs/results/synthetic.md.
 """
 
 from __future__ import annotations

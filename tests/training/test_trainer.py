@@ -1,4 +1,4 @@
-"""Training: stopped at any moment it goes on as if nothing had happened, and nothing good is lost."""
+"""Training: a stopped run goes on as if nothing had happened, and no good model is lost."""
 
 from __future__ import annotations
 
@@ -440,7 +440,7 @@ def test_a_full_disk_stops_in_one_line_and_the_run_goes_on_later(
     assert_same_as_unstopped(recipe.run, unstopped)
 
 
-# What is kept
+# Checkpoints and models that are kept
 
 
 def test_early_stopping_waits_for_so_many_validations(corpus: Path, tmp_path: Path) -> None:
