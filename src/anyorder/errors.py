@@ -1,10 +1,10 @@
-"""The one exception that is a person's to mend, not a bug."""
+"""The exception for mistakes of the user, as opposed to bugs."""
 
 from __future__ import annotations
 
 
 class UserError(Exception):
-    """Bad input: one line that names the file, line, key or flag, what was given and what is allowed.
+    """Bad input. The message is one line: the file, line, key or flag, what was given and what is allowed.
 
-    Surfaces print the line without a traceback and exit with code 2.
+    The command line prints it without a traceback and exits with code 2.
     """

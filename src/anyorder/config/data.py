@@ -1,4 +1,4 @@
-"""Which files a recipe reads, and how their text becomes tokens."""
+"""The [data] and [text] sections: which files are read, and how their text becomes tokens."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ SPLITS: tuple[Splits, ...] = get_args(Splits)
 
 
 class SplitFiles(Section):
-    """Where one split lies: a source and a target file with as many lines, a target alone, or one JSONL file.
+    """Files of one split: source and target with equally many lines, a target alone, or one JSONL file.
 
-    Images come as feature vectors, with a target each, or with captions that name their image.
+    Images come as feature vectors, with one target each or with captions that name their image.
     """
 
-    source: Path | None = Field(None, description="text, one source a line; plain, .gz or .xz")
+    source: Path | None = Field(None, description="text file, one source per line; plain, .gz or .xz")
     features: Path | None = Field(
         None,
-        description=".npy of shape (lines, vectors, width), or .npz of names and grid; instead of a source",
+        description="instead of a source: .npy of shape (lines, vectors, width), or .npz of names and grid",
     )
-    target: Path | None = Field(None, description="text, one target a line; plain, .gz or .xz")
+    target: Path | None = Field(None, description="text file, one target per line; plain, .gz or .xz")
     captions: Path | None = Field(
-        None, description="image, tab, caption a line instead of a target; an image may have several"
+        None, description="instead of a target: lines of image, tab and caption; an image may have several"
     )
     jsonl: Path | None = Field(
-        None, description='one {"source": ..., "target": ...} a line instead of two files'
+        None, description='instead of two files: one {"source": ..., "target": ...} per line'
     )
 
     @model_validator(mode="after")
@@ -46,48 +46,50 @@ class SplitFiles(Section):
 
     @property
     def read(self) -> str:
-        """What a model reads of it."""
+        """What kind of source a model reads: text, features or nothing."""
         if self.features is not None:
             return "features"
         return "nothing" if self.source is None and self.jsonl is None else "text"
 
 
 class Data(Section):
-    """Files, and what to do about bad lines in them."""
+    """Files, and what to do about bad lines."""
 
-    root: Path = Field(Path(), description="folder that the paths below start from")
+    root: Path = Field(Path(), description="folder that the paths below are relative to")
     train: SplitFiles
     dev: SplitFiles
     test: SplitFiles | None = None
     cache: Path | None = Field(None, description="folder for tokenised data; default ~/.cache/anyorder")
     bad_lines: Literal["refuse", "skip"] = Field(
         "refuse",
-        description="empty, over-long or unreadable training lines: stop, or skip and count them",
+        description="what to do about empty, over-long or unreadable lines: stop, or skip and count them",
     )
-    max_length: int = Field(256, ge=1, description="tokens; a longer training source or target is a bad line")
+    max_length: int = Field(
+        256, ge=1, description="maximum number of tokens; a longer source or target is a bad line"
+    )
     train_lines: int = Field(
-        0, ge=0, description="training lines to read, the first so many, bad ones included; 0: all"
+        0, ge=0, description="read only this many training lines, bad ones included; 0: all"
     )
-    name: str | None = Field(None, description="what the data is called, for the model's card")
-    licence: str | None = Field(None, description="what the data may be used for, for the model's card")
+    name: str | None = Field(None, description="name of the data, for the model's card")
+    licence: str | None = Field(None, description="licence of the data, for the model's card")
 
 
 class Side(Section):
-    """How one side's text becomes words."""
+    """How the text of one side is split into words."""
 
     split: Literal["moses", "spaces", "mecab"] = Field(
-        "moses", description="moses: normalise and tokenise; spaces: as it is; mecab: Japanese"
+        "moses", description="moses: normalise and tokenise; spaces: at spaces only; mecab: Japanese"
     )
-    language: str = Field("en", min_length=2, description="Moses rules to use, e.g. en, de, fr")
-    lowercase: bool = Field(False, description="write and compare in lower case")
+    language: str = Field("en", min_length=2, description="language of the Moses rules, e.g. en, de, fr")
+    lowercase: bool = Field(False, description="convert to lower case")
 
 
 class Text(Section):
-    """Words and sub-words: one vocabulary for both sides."""
+    """Words and their pieces, in one vocabulary for both sides."""
 
     source: Side = Side()
     target: Side = Side()
-    unit: Literal["bpe", "words"] = Field("bpe", description="joint byte-pair pieces, or whole words")
-    vocabulary: int = Field(32000, ge=16, description="largest number of entries")
+    unit: Literal["bpe", "words"] = Field("bpe", description="byte-pair pieces of both sides, or whole words")
+    vocabulary: int = Field(32000, ge=16, description="maximum size of the vocabulary")
     min_count: int = Field(1, ge=1, description="rarer words (unit = words) become `<unk>`")
-    bag: bool = Field(False, description="a source is a bag of words: their order is thrown away at once")
+    bag: bool = Field(False, description="sources are bags of words: the order of their words is ignored")

@@ -1,6 +1,6 @@
-"""A commented recipe for someone's own files, and the reference of all keys.
+"""Recipes as text: a commented recipe for a user's own files, and the reference of all keys.
 
-Comments and meanings are the descriptions that `config` checks by, so the two never part.
+Comments and meanings are the descriptions of the fields in `config`, so they are always up to date.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LEARNING = {"label_smoothing": 0.1, "select": "bleu", "patience": 8}
 DECODING = {"beam": 4}
 
 
-# The keys that one may want to change; those without a value are left out.
+# The keys that `anyorder init` shows; those without a value are left out.
 SHOWN = {
     "data": "root train dev test bad_lines max_length",
     "text": "source target unit vocabulary",
@@ -78,13 +78,13 @@ TYPES: dict[object, str] = {
     Path: "path",
     tuple[Path, ...]: "list of paths",
 }
-AS_IT_IS = "code"  # instead of a language: words are what blanks separate
-JAPANESE = "ja"  # which Moses can't split
+AS_IT_IS = "code"  # instead of a language: words are separated by spaces
+JAPANESE = "ja"  # split by MeCab instead of Moses
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a person wants of a recipe."""
+    """What a user asks `anyorder init` for."""
 
     splits: Mapping[config.Splits, config.SplitFiles]
     source_language: str
@@ -94,7 +94,7 @@ class Wishes:
 
 
 def recipe_text(wishes: Wishes) -> str:
-    """TOML with every key that one may want to change, each explained."""
+    """Write a recipe in TOML, with a comment for each key that one may want to change."""
     by_size = SIZES[wishes.size]
     words = AS_IT_IS in (wishes.source_language, wishes.target_language)
     values: dict[str, dict[str, Any]] = {
@@ -117,7 +117,7 @@ def recipe_text(wishes: Wishes) -> str:
 
 
 def recipe_toml(recipe: config.Recipe, *, without: Collection[str] = ()) -> str:
-    """A recipe that is there as TOML: the keys that differ from the defaults. without: dotted keys."""
+    """Write the keys of a recipe that differ from the defaults. without: dotted keys to leave out."""
     sections = []
     for name, given in _given(recipe).items():
         if isinstance(given, dict):
@@ -131,7 +131,7 @@ def recipe_toml(recipe: config.Recipe, *, without: Collection[str] = ()) -> str:
 
 
 def reference() -> str:
-    """Markdown of every key by section: default, what is allowed and what it means."""
+    """Write the recipe reference in Markdown: default, allowed values and meaning of each key, by section."""
     names: dict[type[config.Section], list[str]] = {}
     for name, kind in _sections(config.Recipe):
         names.setdefault(kind, []).append(name)
@@ -152,7 +152,7 @@ def reference() -> str:
 
 
 def _sections(kind: type[config.Section], name: str = "") -> Iterator[tuple[str, type[config.Section]]]:
-    """A section and all sections in it, by dotted name; the recipe's own is empty."""
+    """Yield a section and all sections inside it, by dotted name; the recipe's own name is empty."""
     yield name, kind
     for key, field in kind.model_fields.items():
         inner = _section_of(field)
@@ -161,13 +161,13 @@ def _sections(kind: type[config.Section], name: str = "") -> Iterator[tuple[str,
 
 
 def _section_of(field: FieldInfo) -> type[config.Section] | None:
-    """The section that a key stands for, if it isn't a value."""
+    """The class of a key that is a section; None for a value."""
     kind = _without_none(field.annotation)
     return kind if isinstance(kind, type) and issubclass(kind, config.Section) else None
 
 
 def _without_none(annotation: object) -> object:
-    """X for X | None: that a key may be left out is said by its default."""
+    """Turn X | None into X."""
     if get_origin(annotation) is not UnionType:
         return annotation
     return next(kind for kind in get_args(annotation) if kind is not type(None))
@@ -204,7 +204,7 @@ def _side(language: str) -> dict[str, str]:
 
 
 def _given(section: config.Section) -> dict[str, Any]:
-    """What differs from the defaults, as TOML has it."""
+    """Values that differ from the defaults, as plain data."""
     return section.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -227,5 +227,5 @@ def _toml(value: object) -> str:
         return "{ " + ", ".join(f"{key} = {_toml(inner)}" for key, inner in value.items()) + " }"
     if isinstance(value, Path):
         value = str(value)
-    # Strings, numbers and booleans are written alike in both, but for JSON's escapes of rare characters.
+    # JSON and TOML write strings, numbers and booleans alike, except for JSON's escapes of rare characters.
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""How good written text is, by what measure, and how another can measure the same."""
+"""Metrics: scores of hypotheses against references, each with a signature that makes it reproducible."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from anyorder.metrics.sacrebleu import bleu_metric, chrf_metric, ter_metric
 
 __all__ = ["DEFAULT", "METRICS", "Metric", "Options", "Result", "bleu", "evaluate", "exact"]
 
+# The one list of metrics: the command line, reports and messages take their names from here.
 METRICS: dict[str, Callable[[Options], Metric]] = {
     "bleu": bleu_metric,
     "chrf": chrf_metric,
@@ -25,7 +26,7 @@ METRICS: dict[str, Callable[[Options], Metric]] = {
     "exact": exact_match,
     "python": python_tokens,
 }
-DEFAULT = ("bleu", "chrf", "ter", "exact")  # all that need nothing more to be installed
+DEFAULT = ("bleu", "chrf", "ter", "exact")  # metrics that need no extra packages
 
 
 def evaluate(
@@ -35,21 +36,22 @@ def evaluate(
     metrics: Sequence[str] = DEFAULT,
     options: Options | None = None,
 ) -> dict[str, Result]:
-    """Scores of a text, all but CIDEr-D's and TER from 0 to 100, by the names of METRICS.
+    """Score a text; all scores but those of CIDEr-D and TER lie between 0 and 100.
 
-    references: one or more, each with as many lines as the text, as sacreBLEU has them.
+    written: hypotheses, one per line; references: one or more texts with equally many lines, as in sacreBLEU;
+    metrics: names from METRICS, which are also the keys of the result.
     """
     _check_lines(written, references)
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:
         raise UserError(f"metric {unknown[0]!r}: no such metric; allowed: {', '.join(METRICS)}")
-    # All are made before the first one scores: what one of them lacks should be known at once.
+    # Build all metrics before computing any: a missing package is then reported at once.
     made = {name: METRICS[name](options or Options()) for name in metrics}
     return {name: _result(metric, written, references) for name, metric in made.items()}
 
 
 def bleu(written: Sequence[str], *references: Sequence[str], side: Side) -> float:
-    """Corpus BLEU, on the words that this side's text is made of."""
+    """Corpus BLEU, on words as a side of a recipe splits them."""
     options = Options.for_side(side)
     return evaluate(written, references, metrics=["bleu"], options=options)["bleu"].score
 

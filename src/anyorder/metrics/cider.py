@@ -1,4 +1,4 @@
-"""CIDEr-D, which weighs n-grams by how rare they are in the references (Vedantam et al., 2015)."""
+"""CIDEr-D, which weights n-grams by how rare they are in the references (Vedantam et al., 2015)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AS_PUBLISHED = "ptb"  # Stanford's tokeniser for the Penn Treebank, in lower cas
 
 
 def cider_metric(options: Options) -> Metric:
-    """CIDEr-D by pycocoevalcap, times 100 as is usual; a text that equals its only reference has 1000."""
+    """CIDEr-D by pycocoevalcap, times 100 as usual; a text that equals its only reference scores 1000."""
     try:
         from pycocoevalcap.cider.cider import Cider
     except ImportError:
@@ -43,7 +43,7 @@ def cider_metric(options: Options) -> Metric:
     return Mean(name="CIDEr-D", details=details, judge=judge)
 
 
-SplitAll = Callable[[Sequence[str]], list[str]]  # lines to lines whose words are apart
+SplitAll = Callable[[Sequence[str]], list[str]]  # lines → lines whose words are separated by spaces
 
 
 def _each(split: Callable[[str], list[str]]) -> SplitAll:
@@ -51,7 +51,7 @@ def _each(split: Callable[[str], list[str]]) -> SplitAll:
 
 
 def _penn_treebank() -> SplitAll:
-    """As pycocoevalcap's PTBTokenizer, but in any locale and without files in the package's folder."""
+    """Like pycocoevalcap's PTBTokenizer, but for any locale and without files in the package's folder."""
     from pycocoevalcap.tokenizer.ptbtokenizer import PUNCTUATIONS, STANFORD_CORENLP_3_4_1_JAR
 
     needed_by = f"cider with the tokeniser {AS_PUBLISHED} (not with others)"
@@ -59,7 +59,7 @@ def _penn_treebank() -> SplitAll:
     how = ["-preserveLines", "-lowerCase", "-charset", "UTF-8"]
 
     def split_all(lines: Sequence[str]) -> list[str]:
-        # Of characters that look like the end of a line to Java, none may be left inside one.
+        # Remove characters inside a line that Java takes for line ends.
         given = [" ".join(line.split()) for line in lines]
         split = run_java(
             ["-cp", program, "edu.stanford.nlp.process.PTBTokenizer", *how], lines=given, needed_by=needed_by
@@ -71,7 +71,7 @@ def _penn_treebank() -> SplitAll:
 
 
 def _split_together(split_all: SplitAll, texts: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Several texts of as many lines in one run."""
+    """Split several texts of equally many lines in one run."""
     lines = len(texts[0])
     split = split_all([line for text in texts for line in text])
     return [split[start : start + lines] for start in range(0, len(split), lines)]

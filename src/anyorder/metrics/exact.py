@@ -1,4 +1,4 @@
-"""Exact match: of words, and of code by its Python tokens."""
+"""Exact match, of words and of Python tokens."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from anyorder.metrics.metric import Mean, Options, References, case_of
 from anyorder.version import __version__
 
 _NO_CODE = (tokenize.NL, tokenize.COMMENT)
-_LAYOUT = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)  # it matters that they are there, not how wide
+_LAYOUT = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)  # only their presence matters, not their width
 
 
 def exact(written: Sequence[Sequence[str]], *references: Sequence[Sequence[str]]) -> float:
-    """Share of sentences, in per cent, with exactly the words of a reference."""
+    """Percentage of sentences that have exactly the words of a reference."""
     equal = sum(
         any(list(one) == list(other) for other in others)
         for one, *others in zip(written, *references, strict=True)
@@ -25,7 +25,7 @@ def exact(written: Sequence[Sequence[str]], *references: Sequence[Sequence[str]]
 
 
 def exact_match(options: Options) -> Mean:
-    """Share of lines with the words of a reference; how wide the spaces between them are doesn't count."""
+    """Percentage of lines that have exactly the words of a reference; the width of spaces is ignored."""
     case = case_of(lowercase=options.lowercase)
     words = _lowercased_words if options.lowercase else str.split
     details = f"case:{case}|tok:none|version:anyorder-{__version__}"
@@ -33,14 +33,14 @@ def exact_match(options: Options) -> Mean:
 
 
 def python_tokens(options: Options) -> Mean:
-    """Share of lines that are the same Python as a reference; spaces and comments don't count."""
+    """Percentage of lines with the same Python tokens as a reference; spaces and comments are ignored."""
     major, minor, _ = platform.python_version_tuple()
     details = f"case:mixed|tok:python-{major}.{minor}|version:anyorder-{__version__}"
     return Mean(name="Python tokens", details=details, judge=_same(code_tokens))
 
 
 def code_tokens(text: str) -> list[str]:
-    """What Python reads; text that isn't Python, such as a string without its end, counts by its words."""
+    """Split code into Python tokens; text that isn't Python is split into words."""
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(dedent(text)).readline))
     except (tokenize.TokenError, SyntaxError, ValueError):
@@ -57,7 +57,7 @@ def code_tokens(text: str) -> list[str]:
 def _same(
     parts: Callable[[str], list[str]],
 ) -> Callable[[Sequence[str], References], list[float]]:
-    """A judge of lines: 1 if a line has the same parts as one of its references, else 0."""
+    """Build a function that scores a line 1 if it has the same parts as a reference, else 0."""
 
     def judge(written: Sequence[str], references: References) -> list[float]:
         return [

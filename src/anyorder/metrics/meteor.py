@@ -18,7 +18,7 @@ from anyorder.metrics.sacrebleu import word_splitter
 
 
 def find_jar(*parts: str, needed_by: str) -> Path:
-    """A program of pycocoevalcap's. Java must be there too, or other metrics would be computed in vain."""
+    """Find a Java program of pycocoevalcap, and check that Java is installed, before anything is computed."""
     package = find_spec("pycocoevalcap")
     if package is None or not package.submodule_search_locations:
         raise UserError(f"{needed_by} needs pycocoevalcap: pip install 'anyorder[metrics]'")
@@ -27,9 +27,9 @@ def find_jar(*parts: str, needed_by: str) -> Path:
 
 
 def run_java(arguments: Sequence[str | Path], *, lines: Sequence[str], needed_by: str) -> list[str]:
-    """The lines that a program answers to the given ones."""
+    """Run a Java program on lines of input and return its lines of output."""
     done = subprocess.run(
-        # Else Java reads and writes by the locale.
+        # Otherwise the encoding depends on the locale.
         [_find_java(needed_by), "-Dfile.encoding=UTF-8", *arguments],
         input="".join(f"{line}\n" for line in lines).encode(errors="replace"),
         capture_output=True,
@@ -48,7 +48,7 @@ def _find_java(needed_by: str) -> str:
     return java
 
 
-# What words are matched by in each language. Paraphrases come with pycocoevalcap for English alone.
+# How words are matched in each language. pycocoevalcap has paraphrases for English only.
 MODULES = {
     "en": ("exact", "stem", "synonym", "paraphrase"),
     **dict.fromkeys(("de", "es", "fr", "ru"), ("exact", "stem")),
@@ -58,17 +58,17 @@ MODULES = {
 }
 
 
-# Whose text the program itself splits into words, which published figures rely on.
+# Languages that METEOR tokenises itself, as in published scores.
 _SPLIT_BY_METEOR = ("en", "de", "es", "fr", "ru", "cs")
 _BETWEEN = " ||| "
 
 
-# Where METEOR's statistics of a line have what is looked at here.
+# Columns of METEOR's statistics.
 _LENGTH, _REFERENCE_LENGTH, _CHUNKS, _MATCHES, _REFERENCE_MATCHES = 0, 1, -3, -2, -1
 
 
 class Meteor(Metric):
-    """METEOR in one language. Capitals never count."""
+    """METEOR for one language; case is ignored."""
 
     name = "METEOR"
 
@@ -83,7 +83,7 @@ class Meteor(Metric):
         self._words = None if self._language in _SPLIT_BY_METEOR else word_splitter(options)
 
     def statistics(self, written: Sequence[str], references: References) -> Numbers:
-        """Lengths, matches by each module, and chunks, against the best of a line's references."""
+        """Lengths, matches of each module, and chunks, for the best reference of each line."""
         questions = [
             _BETWEEN.join(["SCORE", *map(self._one_field, wanted), self._one_field(text)])
             for text, *wanted in zip(written, *references, strict=True)
@@ -92,23 +92,23 @@ class Meteor(Metric):
         return _whole_lines_unbroken(np.array(answers, dtype=np.float64))
 
     def scores(self, sums: Numbers) -> Numbers:
-        """By the program's formula, in per cent."""
+        """Apply the program's formula, in per cent."""
         question = _BETWEEN.join(["EVAL", *(" ".join(map(str, row)) for row in sums.tolist())])
         with TemporaryDirectory() as folder:
-            # Reading the paraphrases takes ten seconds, and the formula has no use for them.
+            # Loading the paraphrases takes ten seconds, and the formula doesn't need them.
             no_paraphrases = Path(folder, "none.gz")
             no_paraphrases.write_bytes(gzip.compress(b""))
             *scores, _of_all = self._ask([question], "-a", no_paraphrases)
         return 100 * np.array(scores, dtype=np.float64)
 
     def signature(self, *, references: int) -> str:
-        """Version and language stand for the program's weights too."""
+        """Version and language also determine the program's weights."""
         words = self._words.name if self._words else "meteor"
         modules = ",".join(MODULES[self._language])
         return f"nrefs:{references}|lang:{self._language}|case:lc|tok:{words}|modules:{modules}|version:1.5"
 
     def _one_field(self, text: str) -> str:
-        """Text that can't be taken for several fields or lines of a question."""
+        """Remove separators of fields and lines from a text."""
         words = self._words.split(text) if self._words else text.split()
         return " ".join(words).replace("|||", " ")
 
@@ -121,7 +121,7 @@ class Meteor(Metric):
 
 
 def _whole_lines_unbroken(statistics: Numbers) -> Numbers:
-    """Without the chunk that a line is if all of it matches; METEOR leaves it out when it adds lines up."""
+    """Count no chunk for lines that match completely, as METEOR does when it adds up lines."""
     all_matches = (
         (statistics[:, _MATCHES] == statistics[:, _LENGTH])
         & (statistics[:, _REFERENCE_MATCHES] == statistics[:, _REFERENCE_LENGTH])

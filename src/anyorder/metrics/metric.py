@@ -1,8 +1,7 @@
-"""What a metric is, and what it says about a text.
+"""The interface of a metric, and its result.
 
-Every metric counts something on each line, adds the counts up and makes one score of the sums. So the score
-of any other choice of lines, which tests of significance ask for thousands of times, needs no second look at
-the text.
+Every metric computes statistics of each line, adds them up and turns the sums into a score. So significance
+tests can score thousands of resampled texts without reading the text again.
 """
 
 from __future__ import annotations
@@ -17,108 +16,108 @@ from numpy.typing import NDArray
 
 from anyorder.config.data import Side
 
-# L lines, C counts on each, N texts
+# L lines, C statistics per line, N texts
 Numbers = NDArray[np.float64]
-References = Sequence[Sequence[str]]  # one or more, each with as many lines as the text
+References = Sequence[Sequence[str]]  # one or more texts, each with as many lines as the hypotheses
 
-# sacreBLEU's tokenisers, by what a recipe splits by.
+# The sacreBLEU tokeniser for each value of text.target.split.
 _TOKENIZERS = {"moses": "13a", "spaces": "none", "mecab": "ja-mecab"}
 
 
 @dataclass(frozen=True)
 class Options:
-    """How text is read before it is compared."""
+    """How metrics split and normalise text."""
 
-    tokenize: str = "13a"  # one of sacreBLEU's tokenisers, for BLEU, RIBES and METEOR's minor languages
+    tokenize: str = "13a"  # sacreBLEU tokeniser, for BLEU, RIBES and some languages of METEOR
     lowercase: bool = False
-    language: str = "en"  # METEOR's stems and synonyms
-    cider_tokenize: str = "ptb"  # as published, or one of sacreBLEU's tokenisers
+    language: str = "en"  # for METEOR's stems and synonyms
+    cider_tokenize: str = "ptb"  # ptb, as published, or a sacreBLEU tokeniser
 
     @classmethod
     def for_side(cls, side: Side) -> Self:
-        """Words as a side of a recipe has them."""
+        """Split words as a side of a recipe does."""
         return cls(tokenize=_TOKENIZERS[side.split], lowercase=side.lowercase, language=side.language)
 
 
 class Metric(ABC):
-    """One way to say how good a text is."""
+    """A score of hypotheses against references."""
 
-    name: str  # as people know it
+    name: str  # for tables
     higher_is_better: bool = True
-    # Whether a difference that chance makes as well counts for chance in tests of significance.
+    # Whether an equally large difference counts as evidence for chance in significance tests.
     ties_are_chance: bool = True
 
     @abstractmethod
     def statistics(self, written: Sequence[str], references: References) -> Numbers:
-        """What is counted on each line, (L, C)."""
+        """Compute the statistics of each line, (L, C)."""
 
     @abstractmethod
     def scores(self, sums: Numbers) -> Numbers:
-        """Scores of several texts, (N,), each from its lines' statistics added up, (N, C)."""
+        """Score several texts, (N,), from the sums of their lines' statistics, (N, C)."""
 
     @abstractmethod
     def signature(self, *, references: int) -> str:
-        """All that another needs to know to get the same score, with so many references a line."""
+        """Everything that one needs to reproduce the score. references: their number."""
 
     def score(self, statistics: Numbers) -> float:
-        """Of one text, from its lines' statistics, (L, C)."""
+        """Score one text from its lines' statistics, (L, C)."""
         return float(self.scores(statistics.sum(axis=0, keepdims=True))[0])
 
     def sentence_scores(self, statistics: Numbers) -> Numbers:
-        """Score of each line as a text of its own, (L, C) to (L,)."""
+        """Score each line by itself, (L,), from the lines' statistics, (L, C)."""
         return self.scores(statistics)
 
     def sentence_signature(self, *, references: int) -> str:
-        """The signature of `sentence_scores`, which may smooth what a longer text doesn't need smoothed."""
+        """The signature of `sentence_scores`, which may be computed differently."""
         return self.signature(references=references)
 
 
 @dataclass(frozen=True)
 class Mean(Metric):
-    """A metric whose score of a text is the mean of its lines' scores, in per cent."""
+    """A metric that is the mean of the lines' scores, in per cent."""
 
     name: str
     details: str  # the signature, without the number of references
-    judge: Callable[[Sequence[str], References], Sequence[float]]  # of each line, usually from 0 to 1
+    judge: Callable[[Sequence[str], References], Sequence[float]]  # scores of the lines, usually from 0 to 1
 
     def statistics(self, written: Sequence[str], references: References) -> Numbers:
-        """The line's score, and 1 for the line."""
+        """The score of each line, and 1 to count the line."""
         scores = np.asarray(self.judge(written, references), dtype=np.float64)
         return np.stack([scores, np.ones(len(scores))], axis=1)
 
     def scores(self, sums: Numbers) -> Numbers:
-        """Total score by the number of lines."""
+        """Divide the sum of the scores by the number of lines."""
         return 100 * sums[:, 0] / sums[:, 1]
 
     def signature(self, *, references: int) -> str:
-        """As sacreBLEU writes its own: key:value, with bars between."""
+        """In the form of sacreBLEU: key:value, separated by bars."""
         return f"nrefs:{references}|{self.details}"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a metric says about one system's text."""
+    """A metric's score of one system's text."""
 
     metric: Metric
     score: float
     signature: str
     statistics: Numbers  # (L, C)
-    references: int  # to each line
+    references: int  # number of references
 
     def score_of(self, lines: NDArray[np.bool_]) -> float:
-        """Of some lines alone, at least one. lines: (L,)."""
+        """Score a subset of the lines, at least one. lines: (L,)."""
         return self.metric.score(self.statistics[lines])
 
     def sentence_scores(self) -> Numbers:
-        """Score of each line, (L,)."""
+        """Score each line, (L,)."""
         return self.metric.sentence_scores(self.statistics)
 
     @property
     def sentence_signature(self) -> str:
-        """Of the sentences' scores."""
+        """The signature of `sentence_scores`."""
         return self.metric.sentence_signature(references=self.references)
 
 
 def case_of(*, lowercase: bool) -> str:
-    """Whether capitals count, as signatures say it."""
+    """How a signature says whether case matters."""
     return "lc" if lowercase else "mixed"

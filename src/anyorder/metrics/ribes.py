@@ -1,7 +1,7 @@
-"""RIBES, which asks for the words of the reference in the reference's order (Isozaki et al., 2010).
+"""RIBES, which measures whether words are in the order of the reference (Isozaki et al., 2010).
 
-NLTK's differs from NTT's script 1.03.1 in the choice between two equally good contexts of a repeated word,
-which moves a text's score by about 0.01, and in references of a single word, which have 0 even if matched.
+NLTK's implementation differs from NTT's script 1.03.1 in two points: the choice between two equally good
+contexts of a repeated word, which changes a score by about 0.01, and references of one word, which score 0.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from anyorder.errors import UserError
 from anyorder.metrics.metric import Mean, Metric, Options, References, case_of
 from anyorder.metrics.sacrebleu import word_splitter
 
-ALPHA, BETA = 0.25, 0.10  # how much precision and brevity count; NTT's
-_FIRST_RIGHT = (3, 10, 4)  # before, NLTK counted only pairs of words that follow each other
+ALPHA, BETA = 0.25, 0.10  # exponents of precision and brevity penalty, as in NTT's script
+_FIRST_RIGHT = (3, 10, 4)  # earlier versions of NLTK counted only adjacent pairs of words
 
 
 def ribes_metric(options: Options) -> Metric:
-    """RIBES by NLTK, on the words that BLEU compares."""
+    """RIBES by NLTK, on the same words as BLEU."""
     try:
         from nltk.translate.ribes_score import sentence_ribes
     except ImportError:

@@ -1,4 +1,4 @@
-"""sacreBLEU's metrics, BLEU, chrF and TER, and its ways to split text into words."""
+"""BLEU, chrF and TER by sacreBLEU, and its tokenisers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from sacrebleu.metrics import BLEU
     from sacrebleu.metrics.base import Metric as SacreMetric
 
-# By TER, which would otherwise take a sentence without spaces for a single word.
+# TER splits these by character; otherwise a sentence without spaces would be a single word.
 _SPLIT_BY_CHARACTER = ("ja-mecab", "zh")
 
 
 class Sacre(Metric):
-    """A metric of sacreBLEU's, by the statistics that its own tests of significance use."""
+    """A metric of sacreBLEU, based on the statistics that its own significance tests use."""
 
-    # As in sacreBLEU's tests, so that p-values are the same.
+    # As in sacreBLEU's tests, for the same p-values.
     ties_are_chance = False
 
     def __init__(
@@ -40,41 +40,41 @@ class Sacre(Metric):
         self._sentence = sentence or whole
 
     def statistics(self, written: Sequence[str], references: References) -> Numbers:
-        """Matches and lengths, or edits and lengths; by sacreBLEU."""
+        """Matches and lengths, or edits and lengths."""
         counts = self._whole._extract_corpus_statistics(list(written), [list(lines) for lines in references])
         return np.array(counts, dtype=np.float64)
 
     def scores(self, sums: Numbers) -> Numbers:
-        """By sacreBLEU's formula for a whole text."""
+        """Apply sacreBLEU's formula for a whole text."""
         return _scores(self._whole, sums)
 
     def sentence_scores(self, statistics: Numbers) -> Numbers:
-        """By its formula for a single sentence."""
+        """Apply sacreBLEU's formula for a single sentence."""
         return _scores(self._sentence, statistics)
 
     def signature(self, *, references: int) -> str:
-        """By sacreBLEU."""
+        """sacreBLEU's signature of the whole text's score."""
         return _signature(self._whole, references)
 
     def sentence_signature(self, *, references: int) -> str:
-        """By sacreBLEU."""
+        """sacreBLEU's signature of the sentences' scores."""
         return _signature(self._sentence, references)
 
 
 def bleu_metric(options: Options) -> Metric:
-    """BLEU; a single sentence is scored by the n-grams that it is long enough for."""
+    """BLEU; for a single sentence, n-grams that are longer than it are left out."""
     return Sacre("BLEU", whole=_bleu(options), sentence=_bleu(options, effective_order=True))
 
 
 def chrf_metric(options: Options) -> Metric:
-    """ChrF, whose F weighs recall twice."""
+    """ChrF2, in which recall counts twice as much as precision."""
     from sacrebleu.metrics import CHRF
 
     return Sacre("chrF2", whole=CHRF(lowercase=options.lowercase))
 
 
 def ter_metric(options: Options) -> Metric:
-    """Edits by the length of the references; capitals never count, as sacreBLEU has it."""
+    """TER: edits divided by the length of the references; case is ignored, as in sacreBLEU."""
     from sacrebleu.metrics import TER
 
     by_character = options.tokenize in _SPLIT_BY_CHARACTER
@@ -84,14 +84,14 @@ def ter_metric(options: Options) -> Metric:
 
 @dataclass(frozen=True)
 class WordSplitter:
-    """A way from text to the words that are compared."""
+    """Splits text into the words that a metric compares."""
 
     split: Callable[[str], list[str]]
-    name: str  # in signatures
+    name: str  # for signatures
 
 
 def word_splitter(options: Options) -> WordSplitter:
-    """Words as BLEU compares them."""
+    """Split text into words as BLEU does."""
     bleu = _bleu(options)
 
     def split(text: str) -> list[str]:
@@ -112,7 +112,7 @@ def _bleu(options: Options, *, effective_order: bool = False) -> BLEU:
             tokenize=name,
             lowercase=options.lowercase,
             effective_order=effective_order,
-            force=name == "none",  # no warning that words are apart already, which is what `none` is for
+            force=name == "none",  # no warning about tokenised text, which `none` is for
         )
     except (ImportError, RuntimeError, OSError) as error:
         if name == "ja-mecab":

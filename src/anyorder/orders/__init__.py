@@ -1,1 +1,1 @@
-"""The fixed orders, and what orders are like."""
+"""Generation orders: the fixed ones, orders from users, syntax trees, and statistics of orders."""

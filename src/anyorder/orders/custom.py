@@ -1,7 +1,7 @@
-"""Orders that a person gives: a permutation a line in a file, or a function of a list of words.
+"""Orders that a user supplies: a file with one permutation per line, or a function of a list of words.
 
-Both list positions of words, counted from 1. What is no permutation is refused in one line that says where it
-comes from and what is wrong with it.
+Both list positions of words, counted from 1. Anything else is refused in one line that says where it comes
+from and what is wrong with it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from types import ModuleType
 
 from anyorder.errors import UserError
 
-# Longer lists and texts are cut in messages.
+# Longer lists and texts are shortened in messages.
 SHOWN_POSITIONS = 5
 SHOWN_CHARACTERS = 120
 
 
 class OrderFile:
-    """Permutations written down beforehand: row n is for line n of the targets."""
+    """A file of permutations: row n belongs to line n of the targets."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -32,14 +32,14 @@ class OrderFile:
         self._rows = content.splitlines()
 
     def word_positions(self, line: int, words: Sequence[str]) -> list[int]:
-        """Positions over the words of a target line."""
+        """The order of the words of a target line."""
         if line > len(self._rows):
             raise UserError(
                 f"{self.path}: has {len(self._rows)} lines, but there is a target line {line}; "
                 "a permutation for each line is needed"
             )
         where = f"{self.path}:{line}"
-        # Bytes that aren't text can't be a position, and the message shows them as such.
+        # Invalid bytes can't be a position: they are refused below, with a message that shows them.
         given = self._rows[line - 1].decode("utf-8-sig", errors="replace").split()
         for text in given:
             if not text.isdecimal():
@@ -48,7 +48,7 @@ class OrderFile:
 
 
 class OrderFunction:
-    """A person's own function, named `package.module:function`."""
+    """A user's function, named `package.module:function`."""
 
     def __init__(self, name: str, *, split: str) -> None:
         self.name = name
@@ -63,17 +63,17 @@ class OrderFunction:
         self.fingerprint = hashlib.sha256(Path(code).read_bytes()).hexdigest() if code else ""
 
     def word_positions(self, line: int, words: Sequence[str]) -> list[int]:
-        """Positions over the words of a target line."""
+        """The order of the words of a target line."""
         where = f"order {self.name}, {self.split} line {line}"
         try:
             given = self._function(list(words))
-        except (Exception, SystemExit) as error:  # a function that exits would end the command without a word
+        except (Exception, SystemExit) as error:  # a function that exits would end the command silently
             raise UserError(f"{where}: the function raised {_named(error)}") from error
         return checked_positions(given, length=len(words), where=where)
 
 
 def checked_positions(given: object, *, length: int, where: str) -> list[int]:
-    """What a person gave for an order over so many words, or one line that says what is wrong with it."""
+    """Check that a user's order is a permutation of 1 to length, or refuse it. where: its origin."""
     if not isinstance(given, list | tuple) or not all(map(_is_whole_number, given)):
         shown = _one_line(repr(given))
         raise UserError(
@@ -98,13 +98,13 @@ def checked_positions(given: object, *, length: int, where: str) -> list[int]:
 
 
 def _imported(module_name: str, *, order_name: str) -> ModuleType:
-    # An installed command, unlike `python -m`, doesn't look for modules in the current directory.
+    # Unlike `python -m`, an installed command doesn't search the current directory for modules.
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
-        # The module or a package around it is absent, not one that the module itself imports.
+        # The module or its package is missing, not something that the module itself imports.
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise UserError(
                 f"order.name = {order_name!r}: no module {error.name!r} in the current directory "

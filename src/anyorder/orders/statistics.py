@@ -1,9 +1,8 @@
-"""What orders are like: how near to left to right, how they move, what they begin with, what comes late.
+"""Statistics of orders: how close to left to right they are, how they move, what comes first and last.
 
-An order lists positions, counted from 1: which one each step fills. A sentence of fewer than two tokens can
-be
-written in one way only, so it counts nowhere. Beside the orders of interest, every figure is known for two
-others: left to right, and all orders alike likely (by chance), worked out exactly.
+An order lists the position that each step fills, counted from 1. Sentences of fewer than two tokens have only
+one order and are ignored. Every figure is also computed for two baselines: left to right, and the exact
+expectation over all orders with equal probability.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from itertools import chain, pairwise
 from statistics import fmean
 from typing import Any
 
-TENTHS = 10  # of the positions and of the steps, in the heat map
+TENTHS = 10  # rows and columns of the heat map
 QUARTERS = ("commonest quarter", "second quarter", "third quarter", "rarest quarter")
 Positions = Sequence[int]
-Sentences = Sequence[Sequence[str]]  # tokens, or a label for each, as they are read
-Labels = Mapping[str, Sentences]  # by what tokens are grouped, e.g. "part of speech"
+Sentences = Sequence[Sequence[str]]  # tokens, or a label for each token, from left to right
+Labels = Mapping[str, Sentences]  # name of a grouping, e.g. "part of speech" → labels
 
 
 def _figure(title: str, meaning: str, *, share: bool = False) -> Any:  # noqa: ANN401 (as dataclasses.field)
@@ -31,7 +30,7 @@ def _figure(title: str, meaning: str, *, share: bool = False) -> Any:  # noqa: A
 
 @dataclass(frozen=True)
 class Figures:
-    """Orders in numbers. Their titles and meanings are what tables and `--help` show."""
+    """Figures of some orders. Tables and `--help` show their titles and meanings."""
 
     kendall: float = _figure(
         "Kendall's tau",
@@ -44,7 +43,7 @@ class Figures:
         "jump", "positions from one written token to the next, either way; mean over all steps"
     )
     canvas_jump: float = _figure(
-        "jump so far", "the same in places of the partial sentence, once the next token is written"
+        "jump so far", "the same in indices on the canvas, once the next token is written"
     )
     next_position: float = _figure(
         "next position",
@@ -68,20 +67,20 @@ class Figures:
 
 @dataclass(frozen=True)
 class Group:
-    """Tokens of one kind."""
+    """Tokens with the same label."""
 
-    tokens: int
+    tokens: int  # their number
     step: float  # mean relative step, 0 first to 1 last in its sentence
 
 
 @dataclass(frozen=True)
 class OrderStatistics:
-    """All that is known about some orders."""
+    """Statistics of some orders."""
 
-    sentences: int  # of two tokens or more
+    sentences: int  # number of sentences with two tokens or more
     tokens: int
     figures: Figures
-    first_tokens: dict[str, float]  # share of the sentences that begin to be written with it; largest first
+    first_tokens: dict[str, float]  # token → share of the sentences in which it is written first
     groups: dict[
         str, dict[str, Group]
     ]  # by each kind of label; earliest first, but quarters in their own order
@@ -90,7 +89,7 @@ class OrderStatistics:
 
 @dataclass(frozen=True)
 class Compared:
-    """Some orders beside two others of the same sentences."""
+    """Statistics of some orders and of both baselines."""
 
     found: OrderStatistics
     left_to_right: OrderStatistics
@@ -99,16 +98,16 @@ class Compared:
 
 @dataclass(frozen=True)
 class Move:
-    """How far the next token is written from the last one; negative to the left."""
+    """Distance from the last written token to the next; negative to the left."""
 
-    positions: int  # in the finished sentence
-    indices: int  # in the partial sentence that holds both
+    positions: int  # in final positions
+    indices: int  # in indices on the canvas that holds both
 
 
 def compare(
     orders: Sequence[Positions], tokens: Sentences, *, labels: Labels | None = None
 ) -> Compared | None:
-    """Statistics with those of both baselines; None if no sentence has two tokens."""
+    """Compute the statistics of orders and both baselines; None if no sentence has two tokens."""
     found = order_statistics(orders, tokens, labels=labels)
     reading = [range(1, len(sentence) + 1) for sentence in tokens]
     left_to_right = order_statistics(reading, tokens, labels=labels)
@@ -121,9 +120,9 @@ def compare(
 def order_statistics(
     orders: Sequence[Positions], tokens: Sentences, *, labels: Labels | None = None
 ) -> OrderStatistics | None:
-    """Statistics of one order for each sentence; None if no sentence has two tokens.
+    """Compute the statistics of one order per sentence; None if no sentence has two tokens.
 
-    labels: what to group the tokens by, a label for each token.
+    labels: groupings of the tokens, with a label for each token.
     """
     kept = _of_two_or_more(tokens)
     if not kept:
@@ -145,7 +144,7 @@ def order_statistics(
 
 
 def expected_by_chance(tokens: Sentences, *, labels: Labels | None = None) -> OrderStatistics | None:
-    """What all orders of each sentence, taken together, come to; None if no sentence has two tokens."""
+    """Expected statistics if all orders are equally probable; None if no sentence has two tokens."""
     kept = _of_two_or_more(tokens)
     if not kept:
         return None
@@ -168,11 +167,11 @@ def expected_by_chance(tokens: Sentences, *, labels: Labels | None = None) -> Or
 
 
 def frequency_quarters(counts: Mapping[str, int]) -> dict[str, str]:
-    """Which quarter of the running words each word belongs to, the commonest words first.
+    """Assign words to quarters of the running text by frequency, the most frequent words first.
 
-    Equally frequent words stay together, in the quarter that the middle one of their running words is in.
+    Equally frequent words are in the same quarter: the one that contains the middle of their occurrences.
     """
-    running: Counter[int] = Counter()  # words by how frequent they are
+    running: Counter[int] = Counter()  # frequency → running words
     for count in counts.values():
         running[count] += count
     total = running.total()
@@ -184,31 +183,31 @@ def frequency_quarters(counts: Mapping[str, int]) -> dict[str, str]:
 
 
 def kendall(positions: Positions) -> float:
-    """1 for left to right, -1 for right to left, 0 on average by chance; of two tokens or more."""
+    """Kendall's tau: 1 for left to right, -1 for right to left, 0 on average for random orders."""
     pairs = len(positions) * (len(positions) - 1) / 2
-    left_first = sum(_gaps(positions))  # each gap counts the tokens that stand left and came before
+    left_first = sum(_gaps(positions))  # a gap is the number of earlier tokens on its left
     return 2 * left_first / pairs - 1
 
 
 def spearman(positions: Positions) -> float:
-    """Like `kendall`, but far displacements weigh more."""
+    """Spearman's rho: like `kendall`, but large displacements count more."""
     length = len(positions)
     squares = sum((position - step) ** 2 for step, position in enumerate(positions, start=1))
     return 1 - 6 * squares / (length * (length**2 - 1))
 
 
 def moves(positions: Positions) -> list[Move]:
-    """From each written token to the next."""
+    """Distance from each written token to the next."""
     written = zip(positions, _gaps(positions), strict=True)
     return [
-        # A token that is written left of the last one moves it on by one place.
+        # A token that is inserted to the left of the last one shifts it by one.
         Move(positions=position - last_position, indices=gap - last_gap - (position < last_position))
         for (last_position, last_gap), (position, gap) in pairwise(written)
     ]
 
 
 def _gaps(positions: Positions) -> list[int]:
-    """How many tokens stand left of each when it is written."""
+    """The gap that each token is inserted into: the number of tokens to its left at that step."""
     filled: list[int] = []
     gaps = []
     for position in positions:
@@ -242,11 +241,11 @@ def _figures(orders: Sequence[Positions], *, first_tokens: Mapping[str, int]) ->
 
 
 def _figures_by_chance(lengths: Sequence[int], *, first_tokens: Mapping[str, float]) -> Figures:
-    """Expectations over all orders; of the run length, tokens by the expected number of runs."""
+    """Expected figures over all orders; for runs, tokens divided by the expected number of runs."""
     one_way = fmean(1 / math.factorial(length) for length in lengths)
     steps = sum(length - 1 for length in lengths)
     next_positions = sum((length - 1) / length for length in lengths)
-    # With n tokens on the canvas, the newest stands right beside the last one with probability 1 / n.
+    # With n tokens on the canvas, the newest is directly right of the last one with probability 1 / n.
     beside = sum(1 / written for length in lengths for written in range(2, length + 1))
     return Figures(
         kendall=0.0,
@@ -270,11 +269,11 @@ def _shares(weights: Mapping[str, float]) -> dict[str, float]:
 
 
 def _entropy(weights: Mapping[str, float]) -> float:
-    return sum(-share * math.log2(share) for share in _shares(weights).values()) + 0.0  # no minus zero
+    return sum(-share * math.log2(share) for share in _shares(weights).values()) + 0.0  # avoids -0.0
 
 
 def _relative_steps(positions: Positions) -> list[float]:
-    """When each position is filled: 0 first, 1 last."""
+    """The step that fills each position, from 0 (first) to 1 (last)."""
     filled_at = [0.0] * len(positions)
     for step, position in enumerate(positions):
         filled_at[position - 1] = step / (len(positions) - 1)
@@ -282,7 +281,7 @@ def _relative_steps(positions: Positions) -> list[float]:
 
 
 def _grouped(sentences: Iterable[Iterable[tuple[str, float]]]) -> dict[str, Group]:
-    """Mean steps by label; of each token, its label and its relative step are given."""
+    """Average the relative steps by label. sentences: label and relative step of each token."""
     steps: dict[str, list[float]] = defaultdict(list)
     for sentence in sentences:
         for label, step in sentence:
@@ -307,10 +306,10 @@ def _heat(orders: Sequence[Positions]) -> list[list[float]]:
 
 @cache
 def _covered_tenths(length: int) -> list[list[tuple[int, float]]]:
-    """The tenths that each of so many equal parts lies in, and how much of it does."""
+    """For each of `length` equal parts, the tenths that it overlaps, and by how much."""
 
     def tenths(part: int) -> Iterator[tuple[int, float]]:
-        # In units of which a part has TENTHS and a tenth has length.
+        # In units in which a part is TENTHS long and a tenth is length long.
         start, end = part * TENTHS, (part + 1) * TENTHS
         for tenth in range(start // length, -(-end // length)):
             overlap = min(end, (tenth + 1) * length) - max(start, tenth * length)

@@ -35,9 +35,9 @@ SHOWN_CHARACTERS = 60
 
 
 def levels(heads: Sequence[int]) -> list[list[int]]:
-    """Words counted from 1, level by level and left to right, roots first.
+    """List the words, counted from 1, by level of the tree, roots first, each level left to right.
 
-    A word that no root leads to, because heads go round in a circle above it, is in no level.
+    A word above which the heads form a cycle is in no level.
     """
     children: list[list[int]] = [[] for _ in range(len(heads) + 1)]
     for word, head in enumerate(heads, start=1):
@@ -51,29 +51,29 @@ def levels(heads: Sequence[int]) -> list[list[int]]:
 
 
 def depths(heads: Sequence[int]) -> list[int]:
-    """How many heads lie above each word of a tree."""
+    """Depth of each word in a tree; roots have depth 0."""
     depth_of = {word: depth for depth, level in enumerate(levels(heads)) for word in level}
     return [depth_of[word] for word in range(1, len(heads) + 1)]
 
 
 class SpacyParser:
-    """Heads and tags by a spaCy pipeline, which is loaded when the first sentence comes."""
+    """Computes heads and tags with a spaCy pipeline, which is loaded at the first sentence."""
 
     def __init__(self, name: str, *, key: str = "order.parser =") -> None:
-        """key: what a person has given the name by, for complaints."""
+        """key: the recipe key or flag that named the pipeline, for error messages."""
         self.name = name
         self._given = f"{key} {name!r}"
 
     @property
     def version(self) -> str:
-        """The installed pipeline's; of one that is a folder, what its files hold; empty: there is none."""
+        """Version of an installed pipeline, digest of one that is a folder, or empty if there is none."""
         try:
             return importlib.metadata.version(self.name)
         except importlib.metadata.PackageNotFoundError:
             return _content_digest(Path(self.name))
 
     def heads(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[int]]:
-        """Heads of sentences that are split into words already; parsed in batches, read ahead."""
+        """Parse sentences that are split into words, in batches; sentences are read ahead."""
         for doc in self._docs(sentences):
             if not doc.has_annotation("DEP"):
                 raise UserError(f"{self._given}: this spaCy pipeline has no dependency parser")
@@ -81,7 +81,7 @@ class SpacyParser:
             yield [0 if token.head.i == token.i else token.head.i + 1 for token in doc]
 
     def tags(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
-        """Parts of speech of sentences that are split into words already; tagged in batches, read ahead."""
+        """Tag sentences that are split into words, in batches; sentences are read ahead."""
         for doc in self._docs(sentences):
             if not doc.has_annotation("POS"):
                 raise UserError(f"{self._given}: this spaCy pipeline doesn't tell parts of speech")
@@ -101,7 +101,7 @@ class SpacyParser:
             raise UserError(f"{self._given} needs spaCy: pip install 'anyorder[syntax]'") from None
         try:
             return spacy.load(self.name, exclude=NOT_NEEDED)
-        except (OSError, TypeError):  # some module of that name may be installed that is no pipeline
+        except (OSError, TypeError):  # a module with this name may be installed that is no pipeline
             raise UserError(
                 f"{self._given}: no such spaCy pipeline is installed; "
                 f"try `python -m spacy download {self.name}`"
@@ -109,7 +109,7 @@ class SpacyParser:
 
 
 def _content_digest(folder: Path) -> str:
-    """A name for all files of a folder; empty where there is none."""
+    """Digest of all files of a folder; empty if there are none."""
     digest = hashlib.sha256()
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:
@@ -123,15 +123,14 @@ def _content_digest(folder: Path) -> str:
 class ParsedSentence:
     """A sentence of a CoNLL-U file.
 
-    Forms are what the text shows. A multiword token (French *du*) shows one form for several syntactic
-    words (*de le*), and only these have heads. `spelled` gives the syntactic words, counted from 1, that
-    each form stands for.
+    Forms are the words of the text. A multiword token (French *du*) is one form for several syntactic words
+    (*de le*), and only these have heads. `spelled` lists the syntactic words of each form, counted from 1.
     """
 
     forms: list[str]
     spelled: list[range]
     heads: list[int]
-    tags: list[str]  # as the file has them
+    tags: list[str]  # parts of speech of the syntactic words
 
     def form_depths(self) -> list[int]:
         """Depth of each form: that of its highest syntactic word."""
@@ -139,26 +138,26 @@ class ParsedSentence:
         return [min(word_depths[word - 1] for word in words) for words in self.spelled]
 
     def form_tags(self) -> list[str]:
-        """Part of speech of each form: that of its highest syntactic word, the leftmost of these."""
+        """Part of speech of each form: that of its highest syntactic word, the leftmost of several."""
         word_depths = depths(self.heads)
         highest = [min(words, key=lambda word: word_depths[word - 1]) for words in self.spelled]
         return [self.tags[word - 1] for word in highest]
 
 
 class ConlluFile:
-    """Trees and tags of a split's targets: sentence n belongs to line n of the targets."""
+    """A CoNLL-U file of a split's targets: sentence n belongs to line n."""
 
     def __init__(self, path: Path, *, normalise: Callable[[str], str] | None = None) -> None:
-        """Nothing is read yet; `normalise` does to the file's forms what was done to the targets."""
+        """The file is read at first use. normalise: applied to its forms, as it was to the targets."""
         self.path = path
         self.normalise = normalise
 
     def word_depths(self, line: int, words: Sequence[str]) -> list[int]:
-        """Depths of the words of a target line, whose words need not be the file's tokens."""
+        """Depth of each word of a target line, which may be split differently from the file."""
         return self._aligned(line, words, form_ranks=self._sentence(line).form_depths())
 
     def word_tags(self, line: int, words: Sequence[str]) -> list[str]:
-        """Parts of speech of the words of a target line: each has that of the highest form in it."""
+        """Part of speech of each word of a target line: that of the highest form that overlaps it."""
         sentence = self._sentence(line)
         form_depths, form_tags = sentence.form_depths(), sentence.form_tags()
         if CONLLU_NOTHING in form_tags:
@@ -195,9 +194,9 @@ class ConlluFile:
 def aligned_depths(
     words: Sequence[str], *, forms: Sequence[str], form_depths: Sequence[int]
 ) -> list[int] | None:
-    """The smallest depth among the forms that share a character with each word.
+    """For each word, the smallest depth of the forms that share a character with it.
 
-    Spaces and case don't count. None if words and forms don't spell the same characters.
+    Spaces and case are ignored. Returns None if words and forms don't spell the same characters.
     """
     spellings = [_characters(word) for word in words]
     form_spellings = [_characters(form) for form in forms]
@@ -210,21 +209,21 @@ def aligned_depths(
     found, start = [], 0
     for spelling in spellings:
         end = start + len(spelling)
-        # A word made of odd spaces alone overlaps nothing: it goes with the deepest.
+        # A word of unusual spaces overlaps no form: it gets the largest depth.
         found.append(min(depth_of_character[start:end], default=deepest))
         start = end
     return found
 
 
 def read_conllu(path: Path) -> list[ParsedSentence]:
-    """Sentences of a CoNLL-U file; comments and empty nodes (5.1) are left out."""
+    """Read the sentences of a CoNLL-U file, without comments and empty nodes (5.1)."""
     rows = groupby(_rows(path), key=lambda row: bool(row.columns))
     return [_parsed_sentence(list(block)) for filled, block in rows if filled]
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A line that is not a comment; no columns: a blank line, which ends a sentence."""
+    """A line that is not a comment; without columns it is a blank line, which ends a sentence."""
 
     where: str
     columns: list[str]
@@ -249,10 +248,10 @@ def _rows(path: Path) -> Iterator[_Row]:
 def _parsed_sentence(rows: list[_Row]) -> ParsedSentence:
     sentence = ParsedSentence(forms=[], spelled=[], heads=[], tags=[])
     word_rows: list[_Row] = []
-    spelled_until = 0  # the last syntactic word that has its form, alone or within a multiword token
+    spelled_until = 0  # last syntactic word that a form covers
     for row in rows:
         identifier = row.columns[0]
-        if re.fullmatch(r"\d+\.\d+", identifier):  # an empty node: in no text and no tree
+        if re.fullmatch(r"\d+\.\d+", identifier):  # an empty node
             continue
         words = _numbered_words(row, next_word=len(word_rows) + 1)
         if words.start > spelled_until:
@@ -277,7 +276,7 @@ def _parsed_sentence(rows: list[_Row]) -> ParsedSentence:
 
 
 def _numbered_words(row: _Row, *, next_word: int) -> range:
-    """The syntactic words that a row is about: one, or those of a multiword token."""
+    """Syntactic words of a row: one, or those of a multiword token."""
     identifier = re.fullmatch(r"(\d+)(?:-(\d+))?", row.columns[0])
     if identifier is not None:
         first, last = int(identifier[1]), int(identifier[2] or identifier[1])

@@ -1,1 +1,1 @@
-"""What talks to the operating system: files, signals, memory, devices and processes."""
+"""Everything that talks to the operating system: files, signals, memory, devices and processes."""

@@ -15,20 +15,22 @@ HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def pick_device(name: str) -> torch.device:
-    """A device by name; auto: a GPU if there is one."""
+    """Get a device by name; auto is a GPU if there is one, otherwise the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.ones(1, device=device).tolist()  # "meta" has no numbers
+        torch.ones(1, device=device).tolist()  # fails for "meta", which holds no values
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].split(". ")[0]
-        raise UserError(f"device {name!r} can't be used here: {reason}; auto takes what is there") from None
+        raise UserError(
+            f"device {name!r} can't be used here: {reason}; auto picks what is available"
+        ) from None
     return device
 
 
 def check_precision(precision: str, device: torch.device) -> None:
-    """Refuse a precision that this device can't compute in, before it costs anything."""
+    """Refuse a precision that the device doesn't support, before any work is done."""
     if precision == "fp16" and device.type == "cpu":
         raise UserError('train.precision = "fp16" needs a GPU; allowed on a CPU: fp32, bf16')
     if precision == "bf16" and device.type == "cpu" and not multiplies_in_bf16():
@@ -38,11 +40,11 @@ def check_precision(precision: str, device: torch.device) -> None:
 
 
 def in_precision(precision: str, device: torch.device) -> AbstractContextManager[Any]:
-    """Matrix products in the precision asked for."""
+    """Context manager for matrix products in the given precision."""
     return torch.autocast(device.type, dtype=HALF[precision]) if precision in HALF else nullcontext()
 
 
 def multiplies_in_bf16() -> bool:
-    """Whether this CPU can; tried in another process, for some virtual ones kill who believes them."""
+    """Whether this CPU supports bf16. Tried in another process, because some virtual CPUs crash instead."""
     program = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); (a @ a).sum()"
     return subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Several processes that train one model together, as torchrun starts them; or just one."""
+"""Distributed training: the processes that torchrun started, or a single one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anyorder.system.devices import pick_device
 
 @dataclass(frozen=True)
 class Processes:
-    """Which of how many processes this is, and the device that it works on."""
+    """This process among those that train together, and its device."""
 
     rank: int
     count: int
@@ -26,37 +26,37 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this one speaks, validates and writes files."""
+        """Whether this process reports, validates and writes files."""
         return self.rank == 0
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """Make gradients the mean over all processes."""
+        """Average gradients over all processes."""
         if self.count == 1:
             return module
         device_ids = [self.device] if self.device.type == "cuda" else None
         return DistributedDataParallel(module, device_ids=device_ids)
 
     def total(self, values: Tensor) -> Tensor:
-        """Summed over all processes."""
+        """Sum values over all processes, in place."""
         if self.count > 1:
             distributed.all_reduce(values)
         return values
 
     def agree(self, decision: bool) -> bool:
-        """What the first process decides; the others wait for it."""
+        """Broadcast the first process's decision; the others wait for it."""
         if self.count == 1:
             return decision
-        said = torch.tensor([int(decision)], device=self.device)
-        distributed.broadcast(said, src=0)
-        return bool(said.item())
+        shared = torch.tensor([int(decision)], device=self.device)
+        distributed.broadcast(shared, src=0)
+        return bool(shared.item())
 
     def wait(self) -> None:
-        """For all the others to get here."""
+        """Wait until all processes get here."""
         if self.count > 1:
             distributed.barrier()
 
     def all_have(self, number: int) -> bool:
-        """Whether it is the same for all processes."""
+        """Whether a number is the same in all processes."""
         if self.count == 1:
             return True
         both = torch.tensor([number, -number], device=self.device)
@@ -64,13 +64,13 @@ class Processes:
         return int(both[0]) == -int(both[1])
 
     def any(self, flag: bool) -> bool:
-        """Whether it holds for any process."""
+        """Whether a flag is set in any process."""
         return bool(self.total(torch.tensor([int(flag)], device=self.device)).item())
 
 
 @contextmanager
 def processes(device: str) -> Iterator[Processes]:
-    """Join the others, if torchrun started several, and leave them at the end."""
+    """Join the process group if torchrun started several processes, and leave it at the end."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
         yield Processes(rank=0, count=1, device=pick_device(device))
@@ -80,11 +80,11 @@ def processes(device: str) -> Iterator[Processes]:
     if picked.type == "cuda":
         picked = torch.device("cuda", local)
         torch.cuda.set_device(picked)
-    # The others wait while the first one validates, however long it takes; torchrun ends all if one dies.
+    # The others wait while the first one validates, however long that takes. torchrun ends all if one dies.
     distributed.init_process_group("nccl" if picked.type == "cuda" else "gloo", timeout=timedelta(days=1))
     joined = Processes(rank=distributed.get_rank(), count=count, device=picked)
     try:
         yield joined
-        joined.wait()  # one that left while another was still at work has been seen to be aborted, at its end
+        joined.wait()  # a process that leaves while others still work may be aborted
     finally:
         distributed.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Files and folders that are written whole or not at all, and formats that are known or refused."""
+"""Atomic writes of files and folders, and versioned JSON files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from anyorder.version import __version__
 
 
 def make_folder(path: Path) -> None:
-    """With those around it; it may be there already."""
+    """Create a folder and its parents; it may already exist."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -28,15 +28,15 @@ def make_folder(path: Path) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Replace a file at once: it is never seen half-written."""
+    """Write a file atomically: nobody ever sees it half-written."""
     with published_file(path) as file:
         file.write(content)
 
 
 def read_versioned(path: Path, *, newest: int, what: str) -> dict[str, Any]:
-    """A JSON object that has a format number, which must not be newer than this package's.
+    """Read a JSON object with a format number, and refuse formats that are newer than this package.
 
-    what: it should be, for the refusal of anything else.
+    newest: the highest number that is understood; what: what the file should be, for error messages.
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -53,7 +53,7 @@ def read_versioned(path: Path, *, newest: int, what: str) -> dict[str, Any]:
 
 
 def write_array(file: IO[bytes], values: NDArray[Any]) -> None:
-    """In the format of .npy; np.save wouldn't notice that an array's last bytes find no room on the disk."""
+    """Write an array in .npy format. Unlike np.save, this notices a full disk."""
     values = np.ascontiguousarray(values)
     np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
     file.write(values.data)
@@ -61,9 +61,9 @@ def write_array(file: IO[bytes], values: NDArray[Any]) -> None:
 
 @contextmanager
 def published_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to fill, which takes its real name, another's place if need be, only when it is complete.
+    """Open a file to write, which replaces the old one only when it is complete.
 
-    Of a link, that is the name of what it points to. A device or a pipe is written to as it is.
+    If the path is a link, its target is replaced. Devices and pipes are written directly.
     """
     final = path.resolve()
     unfinished = final.with_name(f".{final.name}.{os.getpid()}")
@@ -82,16 +82,16 @@ def published_file(path: Path) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise UserError(f"{path}: can't be written: {error.strerror}") from error
     finally:
-        with suppress(OSError):  # it is gone where all went well, and was never there without a folder
+        with suppress(OSError):  # it was renamed, or never created
             unfinished.unlink()
 
 
 @contextmanager
 def published(folder: Path, *, key: str) -> Iterator[Path]:
-    """A folder to fill, which takes its real name only when it is complete.
+    """Create a temporary folder to fill, which gets its real name only when it is complete.
 
-    Where another process was faster its folder stands, so equal names must mean equal content.
-    key: what the recipe calls the place, for complaints.
+    If another process was faster, its folder is kept, so equal names must mean equal content.
+    key: the recipe key of the folder, for error messages.
     """
     unfinished = None
     try:
@@ -100,7 +100,7 @@ def published(folder: Path, *, key: str) -> Iterator[Path]:
         yield unfinished
         umask = os.umask(0)
         os.umask(umask)
-        unfinished.chmod(0o777 & ~umask)  # others may read it as they may read the folder that it is in
+        unfinished.chmod(0o777 & ~umask)  # the usual permissions, not those of a temporary folder
         _rename(unfinished, folder)
     except OSError as error:
         raise UserError(f"{folder}: can't be written: {error.strerror} ({key})") from error

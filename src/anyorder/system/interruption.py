@@ -1,4 +1,4 @@
-"""Ctrl-C and polite kills, as a question that long work asks itself."""
+"""Graceful interruption: long work asks whether Ctrl-C or a termination signal has come."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-INTERRUPTED = 128 + signal.SIGINT  # exit code, as shells count
+INTERRUPTED = 128 + signal.SIGINT  # exit code, as in shells
 
 
 @contextmanager
 def interruption() -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C or polite kill into a question for the work inside.
+    """Catch the first SIGINT or SIGTERM; the function that is returned says whether it has come.
 
-    The second interrupts at once.
+    The second signal interrupts at once.
     """
     asked = False
 

@@ -1,4 +1,4 @@
-"""How much memory a piece of work takes at its peak, beyond what was there before it."""
+"""Peak memory of a piece of work."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ Work = Callable[[], object]
 
 
 def peak_memory(prepare: Callable[[], Work]) -> float:
-    """Megabytes that the work prepared needs at its peak, in a process of its own.
+    """Measure how many megabytes a piece of work needs at its peak, in a process of its own.
 
-    prepare: of a module's top level, or a partial of such; it does what is not to be counted. The work is
-    done twice, since what it leaves behind once, such as an optimiser's moments, is not its need.
+    prepare: does everything that should not be counted and returns the work; it must be picklable. The work
+    runs twice, and the second run is measured: what the first one allocates for good, such as an optimiser's
+    moments, is not counted.
     """
     with multiprocessing.get_context("spawn").Pool(processes=1) as pool:
         return pool.apply(_measured, (prepare,))
@@ -33,13 +34,13 @@ def _measured(prepare: Callable[[], Work]) -> float:
 
 
 def forget_peak() -> None:
-    """Let `peak` count from now on, where the system can do that.
+    """Reset the peak that `peak` returns, where the system supports that.
 
-    Also give back what is free but held for later, which would hide as much of the need.
+    Also return free memory to the system, which would otherwise hide part of what the work needs.
     """
     if sys.platform == "linux":
-        getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)(0)  # other C libraries than glibc hold nothing
-        with suppress(OSError):  # some sandboxes have no such file, or let nobody write to it
+        getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)(0)  # glibc only; others have nothing to trim
+        with suppress(OSError):  # some sandboxes don't have this file or don't allow writing
             Path("/proc/self/clear_refs").write_text("5")
 
 
@@ -48,13 +49,13 @@ def _resident() -> float:
 
 
 def peak() -> float:
-    """Megabytes that this process has had at once, at most."""
+    """Peak memory of this process, in megabytes."""
     if sys.platform == "linux":
         return _status("VmHWM")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # bytes on macOS
 
 
 def _status(key: str) -> float:
-    """Megabytes, as the kernel counts them."""
+    """Read one number from the kernel's status file, in megabytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) * 1024 / 1e6
