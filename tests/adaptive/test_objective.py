@@ -27,9 +27,8 @@ from corpora import (
 )
 
 from anyorder.adaptive.candidates import Orders
-from anyorder.adaptive.objective import annealed, learn_from, order_weights
+from anyorder.adaptive.objective import annealed, learn_from, order_weights, search_batch, searching
 from anyorder.adaptive.schedule import summarise
-from anyorder.adaptive.search import search_batch, searching
 from anyorder.adaptive.store import OrderStore, SearchStopped, search_and_store, stored_orders_folder
 from anyorder.config.order import Search
 from anyorder.config.recipe import Recipe

@@ -23,7 +23,7 @@ from corpora import (
 import anyorder
 from anyorder.config.decode import Decode
 from anyorder.errors import UserError
-from anyorder.evaluation.decode import decoded_file
+from anyorder.evaluation.split import decoded_file
 from anyorder.inference.generator import Generator
 from anyorder.inference.hypothesis import Hypothesis
 from anyorder.inference.model_folder import CONFIG_FILE, export

@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from anyorder import config
-from anyorder.adaptive.objective import annealed, learn_from, order_weights
-from anyorder.adaptive.search import search_batch, searching
+from anyorder.adaptive.objective import annealed, learn_from, order_weights, search_batch, searching
 from anyorder.adaptive.store import OrderStore, orders_are_stored, search_and_store
 from anyorder.data.batches import Batch, mixed_seed
 from anyorder.data.dataset import Dataset

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from anyorder import config
 from anyorder.adaptive.candidates import Orders
-from anyorder.adaptive.objective import annealed
-from anyorder.adaptive.search import search_batch, searching
+from anyorder.adaptive.objective import annealed, search_batch, searching
 from anyorder.data.batches import collate, mixed_seed, plan_epoch
 from anyorder.data.dataset import Dataset
 from anyorder.errors import UserError

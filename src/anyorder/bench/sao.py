@@ -12,8 +12,7 @@ import torch
 
 from anyorder import config
 from anyorder.adaptive.candidates import Orders
-from anyorder.adaptive.objective import learn_from
-from anyorder.adaptive.search import search_batch, searching
+from anyorder.adaptive.objective import learn_from, search_batch, searching
 from anyorder.bench.timing import Measurement, calibration, interleaved, shares_of_time, time_rows
 from anyorder.config.model import Shape
 from anyorder.data.batches import Batch, Example, collate

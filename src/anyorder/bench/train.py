@@ -11,12 +11,7 @@ import numpy as np
 import torch
 
 from anyorder import config
-from anyorder.bench.decode import (
-    DecodingWorkload,
-    decode_to_source_length,
-    never_ending_model,
-    random_source,
-)
+from anyorder.bench.decode import DecodingWorkload, decode_to_source_length, never_ending_model, random_source
 from anyorder.bench.peers import marian, marian_trainer
 from anyorder.bench.timing import Measurement, calibration, interleaved, time_rows
 from anyorder.data.batches import Batch, Example, collate

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.text import Text
 
-from anyorder.cli.options import (
-    AS_JSON,
-    BY_CHANCE,
-    BY_COUNTS,
-    ORDER_FILE,
-    PARSER,
-    SVG,
-    order_section,
-)
+from anyorder.cli.options import AS_JSON, BY_CHANCE, BY_COUNTS, ORDER_FILE, PARSER, SVG, order_section
 from anyorder.cli.output import check_output_file, print_json, results, stdin_lines, write_svg
 from anyorder.errors import UserError
 from anyorder.orders.fixed import order_names

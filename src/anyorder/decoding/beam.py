@@ -51,7 +51,7 @@ class TokenHypothesis:
 
 
 def length_divisor(steps: int, settings: config.Decode) -> float:
-    """What the log p of so many steps is divided by."""
+    """The divisor of log p for a number of steps, by the length penalty."""
     return float(max(1, steps) ** settings.length_penalty)
 
 

@@ -25,9 +25,9 @@ from anyorder.text.tokenizer import PAD
 NO_BLANK = -1
 
 # Who asked for a token; a required item has its number.
-FREE = -1  # nobody: the model chose it
+FREE = -1  # no constraint: the model chose it
 TEMPLATE = -2
-UNDECIDED = -3  # an item under way that is not yet known, for several begin alike
+UNDECIDED = -3  # an item under way that is not yet known, because several begin alike
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,6 @@ from anyorder.config.data import Splits
 from anyorder.config.recipe import Recipe, recipe_with
 from anyorder.data.references import seen_in_training
 from anyorder.errors import UserError
-from anyorder.evaluation.decode import (
-    DecodedSplit,
-    SplitDecoder,
-    decoded_file,
-    weights_digest,
-)
 from anyorder.evaluation.results import (
     TUNED_ON,
     BeamSweep,
@@ -32,7 +26,14 @@ from anyorder.evaluation.results import (
     results_name,
     save_results,
 )
-from anyorder.evaluation.split import EvaluationSplit, read_split
+from anyorder.evaluation.split import (
+    DecodedSplit,
+    EvaluationSplit,
+    SplitDecoder,
+    decoded_file,
+    read_split,
+    weights_digest,
+)
 from anyorder.inference.generator import Generator
 from anyorder.metrics import DEFAULT, METRICS, Options, Result
 from anyorder.metrics import evaluate as score

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from anyorder import config
-from anyorder.adaptive.search import search_batch
+from anyorder.adaptive.objective import search_batch
 from anyorder.adaptive.store import OrderStore, orders_are_stored, stored_orders_folder
 from anyorder.data.batches import Batch, Example, collate, plan_epoch
 from anyorder.data.corpus import lines_to_read

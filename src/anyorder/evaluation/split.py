@@ -1,20 +1,40 @@
-"""The part of a dataset that is evaluated: sources, references, and how to find them in the files."""
+"""A split to evaluate: its sources and references, and the hypotheses of a model, stored on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import ValidationError
 
 from anyorder.config.data import Splits
+from anyorder.config.decode import Decode
 from anyorder.config.recipe import Recipe
 from anyorder.data.corpus import Corpus, load_split
 from anyorder.data.dataset import check_width
-from anyorder.data.readers import Features, count_pairs, raw_pairs, split_files
+from anyorder.data.readers import (
+    Features,
+    File,
+    content_digest,
+    count_pairs,
+    in_chunks,
+    raw_pairs,
+    split_files,
+)
 from anyorder.data.references import PairsOfSource, pairs_by_source, reference_texts
 from anyorder.errors import UserError
-from anyorder.evaluation.results import results_name
+from anyorder.evaluation.results import FORMAT, StoredRecord, as_json, results_folder, results_name
+from anyorder.inference.generator import Generator
 from anyorder.inference.inputs import Source
+from anyorder.inference.model_folder import MODEL_FILE
+from anyorder.pretrained import located
+from anyorder.system.files import make_folder, write_file
+from anyorder.system.progress import ProgressListener
 from anyorder.text.tokenizer import UNK, Tokenizer
+from anyorder.version import __version__
 
 
 @dataclass(frozen=True)
@@ -103,3 +123,93 @@ def _reachable(corpus: Corpus, sources: Sequence[PairsOfSource]) -> float:
     """Return the percentage of sources with a target that contains no unknown word."""
     reachable = [any(UNK not in corpus.target[pair] for pair in pairs) for pairs in sources]
     return 100 * sum(reachable) / max(1, len(reachable))
+
+
+CHUNK_LINES = 256  # lines between two progress reports; batches are smaller
+
+
+class DecodingInputs(StoredRecord):
+    """Everything that the hypotheses of a split depend on."""
+
+    anyorder: str = __version__
+    model: str  # digest of the weights
+    sources: str  # digest that changes with the sources and with their tokenisation
+    lines: int  # number of sources, from the first
+    decode: Decode
+    others: tuple[str, ...] = ()  # digests of the weights of decode.partners and decode.reverse
+
+
+class DecodedSplit(StoredRecord):
+    """The best hypothesis for each source of a split."""
+
+    earlier_names: ClassVar[Mapping[str, str]] = {"work": "inputs", "texts": "hypotheses"}
+
+    format: int = FORMAT
+    inputs: DecodingInputs
+    seconds: float
+    hypotheses: list[str]
+    unfinished: int  # number of hypotheses that were cut off at the maximum length
+
+
+@dataclass(frozen=True)
+class SplitDecoder:
+    """Decodes splits with the model of a run, or loads what was decoded before."""
+
+    run: Path
+    generator: Generator
+    settings: Decode
+    model: str  # digest of the weights
+    listener: ProgressListener
+
+    def decode(self, split: EvaluationSplit, *, beam: int | None = None) -> DecodedSplit:
+        """Return the best hypothesis for each source. beam: None for the beam of the settings."""
+        settings = self.settings.model_copy(update={"n_best": 1, "beam": beam or self.settings.beam})
+        inputs = DecodingInputs(
+            model=self.model,
+            sources=split.key,
+            lines=len(split.sources),
+            decode=settings,
+            others=tuple(weights_digest(run) for run in settings.others),
+        )
+        path = decoded_file(self.run, name=split.name, beam=settings.beam)
+        stored = _load(path, inputs)
+        if stored is not None:
+            return stored
+        decoded = self._decode_now(split, inputs)
+        make_folder(path.parent)
+        write_file(path, as_json(decoded))
+        return decoded
+
+    def _decode_now(self, split: EvaluationSplit, inputs: DecodingInputs) -> DecodedSplit:
+        what = f"decoding {split.split}, beam {inputs.decode.beam}"
+        texts: list[str] = []
+        unfinished, seconds = 0, 0.0
+        for sources in in_chunks(split.sources, size=CHUNK_LINES):
+            self.listener.preparing(what, len(texts), len(split.sources))
+            began = time.perf_counter()
+            answers = self.generator.answer(sources, settings=inputs.decode, first_line=len(texts))
+            seconds += time.perf_counter() - began
+            # A blank source has no hypothesis.
+            texts += [hypotheses[0].text if hypotheses else "" for hypotheses in answers]
+            unfinished += sum(not hypotheses[0].finished for hypotheses in answers if hypotheses)
+        self.listener.preparing(what, len(texts), len(split.sources))
+        return DecodedSplit(inputs=inputs, seconds=seconds, hypotheses=texts, unfinished=unfinished)
+
+
+def decoded_file(run: Path, *, name: str, beam: int) -> Path:
+    """Return the file that stores the hypotheses of a split with a beam size."""
+    return results_folder(run) / "decoded" / f"{name}-beam-{beam}.json"
+
+
+def weights_digest(run: Path) -> str:
+    """Return a digest of the weights of a model."""
+    return content_digest(File(located(run) / MODEL_FILE))
+
+
+def _load(path: Path, inputs: DecodingInputs) -> DecodedSplit | None:
+    """Return the stored hypotheses if they were decoded from exactly these inputs, else None."""
+    try:
+        stored = DecodedSplit.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return stored if (stored.format, stored.inputs) == (FORMAT, inputs) else None

@@ -139,16 +139,16 @@ def canvas_loss(
 
 @dataclass(frozen=True)
 class _Scores:
-    """What the loss needs to know of each gap's words, zero where there is no gap: all (B, G)."""
+    """Scores of each gap that the loss needs, zero where there is no gap. All: (B, G)."""
 
     full: Tensor  # log p of being full, given the gap
-    mean: Tensor  # of log p over all words, given the gap
+    mean: Tensor  # mean log p over all words, given the gap
     normaliser: Tensor
     gap: Tensor  # log p
 
 
 def _scores(model: InsertionTransformer, states: Tensor, gaps: Tensor) -> _Scores:
-    """Of real gaps only, and without log p of each word in memory more than once: words are many.
+    """Score real gaps, with the large matrix of words in memory only once.
 
     states: (B, G, D); gaps: (B, G), bool.
     """
@@ -156,7 +156,7 @@ def _scores(model: InsertionTransformer, states: Tensor, gaps: Tensor) -> _Score
     full, mean = word_scores(
         at_least_float(real @ vectors.mT), torch.full_like(gaps[gaps], FULL, dtype=torch.long)
     )
-    # log p = logit - normaliser, and a logit by itself is a small product.
+    # log p = logit - normaliser, and a single logit is a small product.
     normaliser = at_least_float(real @ vectors[FULL]) - full
     blank = torch.zeros(gaps.shape, dtype=full.dtype, device=full.device)
     full, mean, normaliser = (blank.masked_scatter(gaps, values) for values in (full, mean, normaliser))
@@ -164,30 +164,30 @@ def _scores(model: InsertionTransformer, states: Tensor, gaps: Tensor) -> _Score
 
 
 def _logits(states: Tensor, gap: Tensor, vectors: Tensor, word: Tensor) -> Tensor:
-    """Of some words in their gaps. states: (B, G, D); vectors: (V, D); gap, word, returns: (B, T)."""
+    """Logits of some words in their gaps. states: (B, G, D); vectors: (V, D); gap, word, returns: (B, T)."""
     of_gaps = states.gather(1, gap[..., None].expand(-1, -1, states.shape[2]))  # (B, T, D)
     return at_least_float((of_gaps * vectors[word]).sum(dim=-1))
 
 
 def _gap_shares(canvas: TrainingCanvas, insertion: config.Insertion) -> Tensor:
-    """How much each gap counts; those of a canvas sum to one. Returns (B, G)."""
+    """Weight of each gap in the loss; the gaps of a canvas sum to one. Returns (B, G)."""
     counted = canvas.gaps
     if insertion.termination == "sequence":
-        # An empty gap says something only where all are: then the sentence is finished.
+        # A gap without missing words counts only if all gaps are such: then the sentence is finished.
         lacking = canvas.by_gap(torch.ones_like(canvas.gap)) > 0
         counted = counted & (lacking | ~lacking.any(dim=1, keepdim=True))
     return counted / counted.sum(dim=1, keepdim=True)
 
 
 def word_weights(canvas: TrainingCanvas, insertion: config.Insertion) -> Tensor:
-    """How much each missing token counts in its gap, where they sum to one; (B, T), 0 for the others."""
+    """Weight of each missing token in its gap, where they sum to one; (B, T), 0 for other tokens."""
     positions = torch.arange(canvas.gap.shape[1], device=canvas.gap.device, dtype=torch.float32)
     positions = positions.expand(canvas.gap.shape)
     size = canvas.by_gap(torch.ones_like(positions)).clamp(min=1)
     if insertion.loss == "uniform":
         return canvas.of_gap(1 / size) * canvas.missing
     middle = canvas.by_gap(positions) / size
-    # The nearest counts as at distance 0, so that no temperature is too low to divide by.
+    # The nearest token gets distance 0, so that no temperature is too low to divide by.
     nearest = torch.where(size % 2 == 0, 0.5, 0.0)
     distance = (positions - canvas.of_gap(middle)).abs() - canvas.of_gap(nearest)
     weight = (-distance / insertion.temperature).exp() * canvas.missing
@@ -197,7 +197,7 @@ def word_weights(canvas: TrainingCanvas, insertion: config.Insertion) -> Tensor:
 def draw_canvas(
     targets: Tensor, lengths: Tensor, *, generator: torch.Generator | None = None
 ) -> TrainingCanvas:
-    """Some tokens of each target: 0 to all of them, each number as likely, and each choice of so many.
+    """Draw a random subset of each target: its size uniformly, then the tokens uniformly.
 
     targets: (B, T), in sentence order; lengths: (B,).
     """
@@ -210,11 +210,11 @@ def draw_canvas(
 
 
 def canvas_of(targets: Tensor, lengths: Tensor, kept: Tensor) -> TrainingCanvas:
-    """The canvas of the tokens that are kept. kept: (B, T), bool, never for padding."""
+    """Build the canvas of some tokens of each target. kept: (B, T), bool, False for padding."""
     before = kept.cumsum(dim=1)  # (B, T), kept tokens up to this one
-    ends = kept.sum(dim=1, keepdim=True) + 1  # (B, 1), the place of `</s>`
+    ends = kept.sum(dim=1, keepdim=True) + 1  # (B, 1), index of `</s>`
     longest = int(ends.max()) + 1
-    beyond = torch.where(kept, before, longest)  # a column for what isn't kept, to be cut off
+    beyond = torch.where(kept, before, longest)  # one more column for the other tokens, which is cut off
     words = targets.new_full((len(targets), longest + 1), PAD).scatter_(1, beyond, targets)
     words = words[:, :longest].scatter(1, ends, EOS)
     words[:, 0] = BOS

@@ -23,8 +23,8 @@ from anyorder.system.distributed import Processes, processes
 from anyorder.system.memory import forget_peak, peak
 from anyorder.training.metrics_log import TrainingListener
 from anyorder.training.run_folder import check_run_folder, with_bootstrap_steps
+from anyorder.training.step import Pairs
 from anyorder.training.trainer import Training, load_initial_weights
-from anyorder.training.update_batches import Pairs
 from anyorder.training.validation import Validation
 
 SECONDS_AN_HOUR = 3600

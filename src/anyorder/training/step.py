@@ -1,19 +1,25 @@
-"""One update of the weights: learning rate, precision, gradients of all parts of a batch, Adam."""
+"""One update: which pairs it learns from, in which orders, and what it does to the weights."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from anyorder import config
-from anyorder.data.batches import Batch, mixed_seed
+from anyorder.adaptive.schedule import OrderSchedule
+from anyorder.config.recipe import Recipe
+from anyorder.data.batches import Batch, collate, mixed_seed, plan_epoch, shares
+from anyorder.data.dataset import Dataset
+from anyorder.data.partial_targets import PartialTarget, draw_partial_target, with_partial_targets
 from anyorder.inference.model_folder import Weights
 from anyorder.models.indigo import MARKS
 from anyorder.models.loss import Loss
@@ -162,3 +168,62 @@ class _BatchLoss(nn.Module):
         # A part without partial targets does not use the marks, but other processes wait for their gradients.
         unmarked = sum(0.0 * mark.sum() for mark in self.marks)
         return replace(loss, objective=loss.objective + unmarked)
+
+
+Pairs = NDArray[np.int64]  # indices of training pairs
+_PARTIAL_TARGETS = 2  # separates the seeds of partial targets from those of random orders
+
+
+@dataclass(frozen=True)
+class PlannedUpdate:
+    """The pairs of one update, and where the update stands in its epoch."""
+
+    epoch: int
+    number: int  # within the epoch, counted from 0
+    pairs: Pairs
+
+
+class UpdateBatches:
+    """Plans the updates of a training and builds this process's batches for each."""
+
+    def __init__(self, recipe: Recipe, data: Dataset, schedule: OrderSchedule, processes: Processes) -> None:
+        self.recipe, self.settings = recipe, recipe.train
+        self.data, self.schedule, self.processes = data, schedule, processes
+        self.sizes = data.sizes()  # source and target tokens of each pair
+
+    def plan(self, epoch: int) -> list[Pairs]:
+        """The pairs of each update of an epoch."""
+        settings = self.settings
+        return plan_epoch(self.sizes, batch_tokens=settings.batch_tokens, seed=settings.seed, epoch=epoch)
+
+    def planned(self, *, epoch: int, done: int) -> Iterator[PlannedUpdate]:
+        """All updates from an epoch on, without end. done: updates of that epoch to leave out."""
+        while True:
+            plan = self.plan(epoch)
+            for number in range(done, len(plan)):
+                yield PlannedUpdate(epoch=epoch, number=number, pairs=plan[number])
+            epoch, done = epoch + 1, 0
+
+    def of_update(self, *, step: int, epoch: int, pairs: Pairs) -> list[Batch]:
+        """This process's parts of an update, in the orders that are learned at this step."""
+        parts = shares(pairs, self.settings.accumulate * self.processes.count)
+        mine = parts[self.processes.rank :: self.processes.count]
+        batches = [self._batch(step, epoch, part) for part in mine if len(part)]
+        # The other processes wait for this one's gradients, so without a pair it sends zeros.
+        return batches or [self._batch(step, epoch, pairs[:1], weight=0.0)]
+
+    def _batch(self, step: int, epoch: int, pairs: Pairs, *, weight: float = 1.0) -> Batch:
+        examples = [self.data.example(int(pair), seed=self.settings.seed, epoch=epoch) for pair in pairs]
+        batch = collate([replace(example, weight=weight) for example in examples])
+        batch = self.schedule.reordered(batch.to(self.processes.device), pairs, step=step)
+        if not self.recipe.canvas.share:
+            return batch
+        return with_partial_targets(batch, [self._partial_target(epoch, pair) for pair in pairs.tolist()])
+
+    def _partial_target(self, epoch: int, pair: int) -> PartialTarget:
+        seed = self.settings.seed
+        return draw_partial_target(
+            self.data.pieces(pair, seed=seed, epoch=epoch),
+            self.recipe.canvas,
+            generator=np.random.default_rng([seed, epoch, pair, _PARTIAL_TARGETS]),
+        )

@@ -25,8 +25,7 @@ from anyorder.training.checkpoint import Checkpoint, TrainingProgress, checkpoin
 from anyorder.training.metrics_log import MetricsLog, TrainingListener, Window
 from anyorder.training.run_folder import check_run_folder, claim_folder, note_sizes, with_bootstrap_steps
 from anyorder.training.saving import ModelSaver, divergence, out_of_patience
-from anyorder.training.step import Optimiser, Sums, learning_rate
-from anyorder.training.update_batches import PlannedUpdate, UpdateBatches
+from anyorder.training.step import Optimiser, PlannedUpdate, Sums, UpdateBatches, learning_rate
 
 
 def train(

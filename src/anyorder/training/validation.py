@@ -9,8 +9,7 @@ import torch
 
 from anyorder import config
 from anyorder.adaptive.candidates import Orders
-from anyorder.adaptive.objective import learn_from
-from anyorder.adaptive.search import search_batch
+from anyorder.adaptive.objective import learn_from, search_batch
 from anyorder.data.batches import Batch, collate, plan_epoch
 from anyorder.data.dataset import Dataset
 from anyorder.data.references import pairs_by_source, reference_texts
