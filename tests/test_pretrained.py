@@ -19,7 +19,7 @@ NO_RESULTS = "small: comes with the package, which keeps no results; evaluate a 
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only model of the package, as seen from an empty folder."""
+    """The only shipped model of a package with a folder of its own; the working directory is empty."""
     monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "ours")
     export(learned().run, pretrained.FOLDER / "small", precision="fp16")
     (tmp_path / "here").mkdir()
@@ -27,7 +27,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return pretrained.FOLDER / "small"
 
 
-def test_a_name_means_one_of_ours_unless_there_is_such_a_folder(small: Path) -> None:
+def test_a_name_is_a_shipped_model_unless_there_is_such_a_folder(small: Path) -> None:
     assert pretrained.shipped_models() == ["small"]
     assert Generator.load("small").generate(["a b"])
     with pytest.raises(UserError, match=r"^large: no such folder; by name there is small$"):
@@ -50,7 +50,7 @@ def test_a_name_means_one_of_ours_unless_there_is_such_a_folder(small: Path) -> 
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_would_write_to_it_refuses_and_leaves_everything_as_it_was(
+def test_commands_that_would_write_to_it_refuse_and_change_nothing(
     arguments: list[str], complaint: str, capsys: Capture, small: Path
 ) -> None:
     came_with = {file: file.stat().st_mtime_ns for file in small.rglob("*")}
@@ -59,7 +59,7 @@ def test_what_would_write_to_it_refuses_and_leaves_everything_as_it_was(
     assert {file: file.stat().st_mtime_ns for file in small.rglob("*")} == came_with
 
 
-def test_its_own_folder_is_no_place_for_results_either(capsys: Capture, small: Path) -> None:
+def test_results_are_refused_for_its_folder_too(capsys: Capture, small: Path) -> None:
     assert_one_line_refusal(call_here(capsys, "evaluate", small), NO_RESULTS)
     assert not (small / "results").exists()
 
@@ -73,7 +73,7 @@ def test_a_copy_can_be_evaluated(capsys: Capture, small: Path) -> None:
     assert Path("copy/results/dev-first-2.json").exists()
 
 
-def test_its_card_is_the_one_that_it_came_with(capsys: Capture, small: Path) -> None:
+def test_its_card_is_the_shipped_one(capsys: Capture, small: Path) -> None:
     (small / "README.md").write_text("# small\n\nmade where it was trained\n")
     answer = call_here(capsys, "card", "small")
     assert (answer.stdout, answer.stderr) == (b"# small\n\nmade where it was trained\n", b"")

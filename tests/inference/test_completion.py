@@ -1,4 +1,4 @@
-"""Text written around what a person gives."""
+"""Completions keep to what the user gives: templates, required and forbidden words, drafts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ searches = pytest.mark.parametrize("search", SEARCHES)
 
 @cache
 def generator(seed: int = 0, first: str = "word") -> Generator:
-    """Random weights, pieces of German words: what it writes is nonsense, and must keep to canvases."""
+    """A model with random weights over pieces of German words; its nonsense must keep to canvases too."""
     tokenizer = Tokenizer.train(TEXT, sources=GERMAN, targets=GERMAN)
     recipe = config.Recipe(
         run=Path("nowhere"),
@@ -85,12 +85,12 @@ def one(canvas: object, **options: object) -> Completion:
 
 
 def holds_word(text: str, phrase: str) -> bool:
-    """As whole words: no letter stands directly beside it."""
+    """Whether the phrase is there in whole words: no letter directly beside it."""
     return re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
 
 
 def matches_template(text: str, template: str) -> bool:
-    """Byte for byte outside blanks; beside a blank white space may come or go."""
+    """Whether the text is the template's byte for byte outside blanks, white space beside them aside."""
     parts = re.split(r"_{3,}(?:\{[\d,]*\})?", template)
     pattern = r"\s*(.*?)\s*".join(re.escape(part.strip()) for part in parts)
     return re.fullmatch(pattern, text.strip(), flags=re.DOTALL) is not None
@@ -161,9 +161,9 @@ def test_an_empty_canvas_is_what_generate_writes(search: str) -> None:
     sources = ["ein Hund", "", "zwei Hunde rennen am Strand"]
     free = generator().generate(sources, **SEARCHES[search])
     around_nothing = generator().complete(sources, [{}, {}, {}], **SEARCHES[search])
-    for line, outputs in enumerate(free):
-        assert len(outputs) == len(around_nothing[line])
-        for output, found in zip(outputs, around_nothing[line], strict=True):
+    for line, hypotheses in enumerate(free):
+        assert len(hypotheses) == len(around_nothing[line])
+        for output, found in zip(hypotheses, around_nothing[line], strict=True):
             assert {**vars(output)} == {
                 key: value for key, value in vars(found).items() if key not in ("fills", "given")
             }
@@ -172,11 +172,11 @@ def test_an_empty_canvas_is_what_generate_writes(search: str) -> None:
 @searches
 @pytest.mark.parametrize("first", ["word", "position"])
 def test_unknown_words_may_be_given_where_none_may_be_written(first: str, search: str) -> None:
-    outputs = generator(first=first).complete(
+    hypotheses = generator(first=first).complete(
         ["ein Hund"], [{"must": ["漢"]}], unknown=False, **SEARCHES[search]
     )[0]
-    assert all(output.text.count("漢") == 1 for output in outputs)
-    assert not any("<unk>" in output.text for output in outputs)
+    assert all(output.text.count("漢") == 1 for output in hypotheses)
+    assert not any("<unk>" in output.text for output in hypotheses)
 
 
 def test_blanks_have_as_many_words_as_they_should() -> None:
@@ -245,8 +245,8 @@ def test_an_empty_blank_does_not_glue_what_stands_beside_it(template: str, wante
     assert filled(compiled, hypothesis).text == wanted
 
 
-def test_many_words_for_many_blanks_are_told_at_once() -> None:
-    """Whether they fit is no question to try all ways for."""
+def test_many_words_for_many_blanks_are_checked_quickly() -> None:
+    """Trying every way to distribute them over the blanks would take too long."""
     blanks = " und ".join(["___{,3}"] * 7)
     with pytest.raises(UserError, match="words don't fit into blanks of at most 3, 3"):
         one({"template": blanks, "must": ["Hund"] * 22})
@@ -313,7 +313,7 @@ def test_words_are_found_where_they_stand(text: str) -> None:
         ({"must": ["Hund"], "in_order": True}, "is for two or more of must"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_line(canvas: object, complaint: str) -> None:
+def test_an_impossible_canvas_is_refused_in_one_line(canvas: object, complaint: str) -> None:
     with pytest.raises(UserError, match=re.escape(complaint)) as refusal:
         one(canvas)
     assert str(refusal.value).startswith("canvas 1: ")
@@ -375,7 +375,7 @@ def test_a_model_of_targets_alone_fills_blanks(tmp_path: Path) -> None:
 
 
 def test_a_blank_source_is_a_source(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is read from stdin, and nothing that is required gets lost."""
+    """The command does not read stdin then, and refuses the required word instead of ignoring it."""
     assert_one_line_refusal(
         call_here(capsys, "complete", learned().run, "--source", "", "--must", "h"),
         "complete: source: missing",

@@ -1,4 +1,4 @@
-"""Models to give away: smaller, without a trace of where they come from, and as good."""
+"""Exported models are smaller, nearly as good, and free of the paths of the machine."""
 
 from __future__ import annotations
 

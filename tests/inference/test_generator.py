@@ -1,4 +1,4 @@
-"""Using a trained model: library and command line agree, and lines come out as they come in."""
+"""A trained model in use: laws of its answers, and the command line that agrees with the library."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def approximately(outputs: list[list[Hypothesis]]) -> list[list[dict[str, Any]]]:
-    """Rounding differs with the size of a batch."""
-    return [[_approximately(asdict(one)) for one in some] for some in outputs]
+def approximately(hypotheses: list[list[Hypothesis]]) -> list[list[dict[str, Any]]]:
+    """Compare floats approximately, because rounding differs with the size of a batch."""
+    return [[_approximately(asdict(one)) for one in some] for some in hypotheses]
 
 
 def _approximately(fields: dict[str, Any]) -> dict[str, Any]:
@@ -95,8 +95,8 @@ def _approximately(fields: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def as_json(outputs: list[list[Hypothesis]]) -> list[list[dict[str, Any]]]:
-    return json.loads(json.dumps([[asdict(one) for one in some] for some in outputs]))
+def as_json(hypotheses: list[list[Hypothesis]]) -> list[list[dict[str, Any]]]:
+    return json.loads(json.dumps([[asdict(one) for one in some] for some in hypotheses]))
 
 
 # Laws
@@ -111,12 +111,12 @@ def test_lines_together_are_answered_as_one_by_one(generator: Generator, options
 
 @pytest.mark.parametrize("options", SEARCHES, ids=str)
 def test_a_hypothesis_adds_up(generator: Generator, options: dict[str, Any]) -> None:
-    for number, outputs in enumerate(generator.generate(LINES, **options)):
-        assert 1 <= len(outputs) <= options.get("n_best", 1)
+    for number, hypotheses in enumerate(generator.generate(LINES, **options)):
+        assert 1 <= len(hypotheses) <= options.get("n_best", 1)
         if number in BLANK:
-            assert outputs == [EMPTY]
+            assert hypotheses == [EMPTY]
             continue
-        for one in outputs:
+        for one in hypotheses:
             words = len(one.tokens)
             assert sorted(one.positions) == list(range(1, words + 1))
             by_position = dict(zip(one.positions, one.tokens, strict=True))
@@ -125,13 +125,13 @@ def test_a_hypothesis_adds_up(generator: Generator, options: dict[str, Any]) -> 
             assert len(one.gap_scores) == words
             assert one.log_prob == pytest.approx(sum(one.word_scores) + sum(one.gap_scores))
             assert max(*one.word_scores, *one.gap_scores) < 1e-5
-        ranks = [(not one.finished, -one.score) for one in outputs]
+        ranks = [(not one.finished, -one.score) for one in hypotheses]
         assert ranks == sorted(ranks)
 
 
 def test_position_first_the_end_is_a_gap(pictures: Path) -> None:
     found = Generator.load(pictures).generate(np.load(pictures.parent / "dev.npy"), search="sample", n_best=4)
-    finished = [one for outputs in found for one in outputs if one.finished]
+    finished = [one for hypotheses in found for one in hypotheses if one.finished]
     assert finished
     for one in finished:
         assert len(one.gap_scores) == len(one.tokens) + 1
@@ -149,13 +149,13 @@ def test_steps_lead_from_nothing_to_the_text(generator: Generator) -> None:
         assert written + best.word_scores[-1] == pytest.approx(best.log_prob) or not best.finished
 
 
-def test_the_score_of_an_output_in_its_own_order_is_its_log_prob(
+def test_the_score_of_a_hypothesis_in_its_own_order_is_its_log_prob(
     generator: Generator, tmp_path: Path
 ) -> None:
     pairs = [
         (source, one)
-        for source, outputs in zip(LINES, generator.generate(LINES, **BEAM), strict=True)
-        for one in outputs
+        for source, hypotheses in zip(LINES, generator.generate(LINES, **BEAM), strict=True)
+        for one in hypotheses
         if one.finished and source.strip()
     ]
     assert len(pairs) > 7
@@ -251,7 +251,7 @@ def test_given_orders_are_over_words_and_their_pieces_follow(tmp_path: Path) -> 
 # Options and mistakes of the library
 
 
-def test_more_outputs_than_beams_widen_the_beam(generator: Generator) -> None:
+def test_more_hypotheses_than_beams_widen_the_beam(generator: Generator) -> None:
     assert len(generator.generate(["a b c"], n_best=4)[0]) == 4
     assert generator.settings(n_best=4).beam == generator.settings(n_best="4").beam == 4
     assert generator.settings(n_best=1).beam == generator.trained.recipe.decode.beam
@@ -372,7 +372,7 @@ def test_an_answer_draws_its_steps_in_a_notebook() -> None:
     assert "0.607" in drawn  # exp(-0.5)
 
 
-def test_a_model_can_be_looked_through(generator: Generator) -> None:
+def test_the_members_of_a_model_can_be_inspected(generator: Generator) -> None:
     assert not hasattr(generator, "extractor")
     assert {"generate", "complete", "score"} <= {name for name, _ in inspect.getmembers(generator)}
 
@@ -414,11 +414,12 @@ def test_the_command_gives_what_the_library_gives(
     rows = json_lines(call_here(capsys, "generate", learned().run, sources, "--json", *flags))
     found = generator.generate(LINES, **options)
     assert rows == [
-        {"source": line, "hypotheses": outputs} for line, outputs in zip(LINES, as_json(found), strict=True)
+        {"source": line, "hypotheses": hypotheses}
+        for line, hypotheses in zip(LINES, as_json(found), strict=True)
     ]
     assert {name for row in rows for one in row["hypotheses"] for name in one} == FIELDS
     plain = call_here(capsys, "generate", learned().run, sources, *flags)
-    texts = [one.text for outputs in found for one in outputs]
+    texts = [one.text for hypotheses in found for one in hypotheses]
     assert plain.stdout.decode() == "".join(f"{text}\n" for text in texts)
 
 
@@ -435,10 +436,10 @@ def test_a_trace_has_a_row_for_each_word(
     generator: Generator, sources: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     drawn = call_here(capsys, "generate", learned().run, sources, "--trace").stdout.decode()
-    for outputs in generator.generate([line for line in LINES if line.strip()]):
-        for one in outputs:
+    for hypotheses in generator.generate([line for line in LINES if line.strip()]):
+        for one in hypotheses:
             assert f"{one.text}  ({one.score:.3f})" in drawn
-    steps = sum(len(one.tokens) for outputs in generator.generate(LINES) for one in outputs)
+    steps = sum(len(one.tokens) for hypotheses in generator.generate(LINES) for one in hypotheses)
     assert sum(line.split()[:1] != [] and line.split()[0].isdecimal() for line in drawn.splitlines()) == steps
 
 
@@ -449,7 +450,7 @@ def test_a_trace_leaves_a_line_for_a_blank_source(tmp_path: Path, capsys: pytest
     assert drawn[1].strip() != ""
 
 
-def test_the_first_output_becomes_a_moving_picture(
+def test_the_first_hypothesis_becomes_an_animation(
     generator: Generator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "first.svg"
@@ -565,7 +566,7 @@ def test_the_command_scores_in_an_order_from_a_file(
 
 @pytest.fixture
 def streaming() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts the command with pipes that a test holds; it is gone when the test is."""
+    """A function that starts the command with pipes; the process ends with the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*arguments: object) -> subprocess.Popen[bytes]:
@@ -600,8 +601,8 @@ def test_a_line_is_answered_before_the_next_one_comes_and_ctrl_c_ends_it(
     generator: Generator, streaming: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     process = streaming("generate", learned().run)
-    for line, outputs in zip(LINES, generator.generate(LINES), strict=True):
-        assert ask(process, line) == (outputs[0].text if outputs else "") + "\n"
+    for line, hypotheses in zip(LINES, generator.generate(LINES), strict=True):
+        assert ask(process, line) == (hypotheses[0].text if hypotheses else "") + "\n"
     process.send_signal(signal.SIGINT)
     rest, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130

@@ -1,4 +1,4 @@
-"""The network of photos: its shapes by law, its weights against another implementation's figures."""
+"""The network that reads photos: laws of its shapes, and figures of another implementation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from anyorder.errors import UserError
 from anyorder.inference.image_encoder import (
-    AT_ONCE,
+    BATCH_PHOTOS,
     WEIGHTS_PACKAGE,
     EfficientNetLite0,
     Extractor,
@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def extractor() -> Extractor:
-    """Of random weights, large enough for a photo to be seen through all layers."""
+    """A network with random weights, large enough that a photo matters in the last layer."""
     torch.manual_seed(0)
     network = EfficientNetLite0()
     for weights in network.parameters():
@@ -58,7 +58,7 @@ def drawn() -> np.ndarray:
 
 @given(st.integers(1, 9), st.sampled_from([1, 3, 5]), st.sampled_from([1, 2]))
 def test_a_convolution_pads_as_tensorflow_does(size: int, kernel: int, stride: int) -> None:
-    """Windows begin `before` pixels early: half of what the last one lacks, rounded down."""
+    """Half of the missing pixels, rounded down, are padded before the picture."""
     convolution = SameConv2d(1, 1, kernel=kernel, stride=stride).double()
     picture = torch.randn(size, size, dtype=torch.float64)
     steps = -(-size // stride)
@@ -83,7 +83,7 @@ def test_the_grid_is_32_times_coarser_than_the_photo(extractor: Extractor, heigh
 
 
 def test_photos_together_are_seen_as_one_by_one(extractor: Extractor, tmp_path: Path) -> None:
-    paths = photos(tmp_path, AT_ONCE + 1)
+    paths = photos(tmp_path, BATCH_PHOTOS + 1)
     together = list(extractor.extract(paths))
     assert not np.allclose(together[-1].vectors, together[-2].vectors, atol=1e-2)
     assert [image.name for image in together] == [path.name for path in paths]
@@ -125,7 +125,7 @@ def test_published_weights_see_what_another_implementation_sees() -> None:
 # What can't be read
 
 
-def test_unreadable_photos_stop_the_work_or_are_told(extractor: Extractor, tmp_path: Path) -> None:
+def test_unreadable_photos_raise_or_are_reported(extractor: Extractor, tmp_path: Path) -> None:
     good, other = photos(tmp_path, 2)
     bad = tmp_path / "bad.jpg"
     bad.write_text("no photo")

@@ -1,4 +1,4 @@
-"""From photos to captions by the command line and the library."""
+"""Captions of photos, by the command line and by the library."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
-    """A model that has learned to name the colours, by the commands that people use."""
+    """A model that names colours, trained by the commands that users run."""
     folder = tmp_path_factory.mktemp("captions")
     answer = call("features", photos, "--output", folder / "photos.npy")
     assert answer.returncode == 0, answer.stderr
@@ -127,8 +127,10 @@ def test_photos_are_described_by_command_and_library_alike(capsys: Capture, run:
     texts = [row["hypotheses"][0]["text"] for row in rows]
     assert [text.split()[-1] for text in texts] == list(reversed(COLOURS))
     model = anyorder.load(run, device="cpu")
-    assert [outputs[0].text for outputs in model.generate(paths)] == texts
-    assert [outputs[0].text for outputs in model.generate(np.load(run.parent / "photos.npy")[::-1])] == texts
+    assert [hypotheses[0].text for hypotheses in model.generate(paths)] == texts
+    assert [
+        hypotheses[0].text for hypotheses in model.generate(np.load(run.parent / "photos.npy")[::-1])
+    ] == texts
 
 
 def test_photos_and_vectors_may_be_mixed_and_photos_share_names(
@@ -138,7 +140,7 @@ def test_photos_and_vectors_may_be_mixed_and_photos_share_names(
     other = Path(shutil.copy(photos / "red.png", tmp_path / "blue.png"))
     vectors = np.load(run.parent / "photos.npy")[COLOURS.index("green")]
     answers = model.generate([photos / "blue.png", vectors, other])
-    assert [outputs[0].text.split()[-1] for outputs in answers] == ["blue", "green", "red"]
+    assert [hypotheses[0].text.split()[-1] for hypotheses in answers] == ["blue", "green", "red"]
 
 
 def test_what_a_model_can_not_read_is_said_in_a_line(capsys: Capture, run: Path, photos: Path) -> None:

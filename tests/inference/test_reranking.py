@@ -1,4 +1,4 @@
-"""Answers that other models have a say in: partners, and one that writes sources from targets."""
+"""Reranking by partners, and by a reverse model that writes sources from targets."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ LINES = [*sentences(6, seed=8), "", "a word nobody knows"]
 
 @pytest.fixture(scope="module")
 def generator() -> Generator:
-    """What it learns is its own reverse: to write the words backwards."""
+    """A model of a task that is its own reverse: write the words backwards."""
     return anyorder.load(learned().run)
 
 
 @pytest.fixture(scope="module")
 def partner(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same task from right to left, and less of it."""
+    """A model of the same task from right to left, trained for fewer updates."""
     run = tmp_path_factory.mktemp("partner") / "run"
     learn(learned().recipe, run, "order.name=r2l", "model.dropout=0", "train.steps=30")
     return run
 
 
 def by_hand(generator: Generator, source: str, *, weight: float, penalty: float) -> list[tuple[str, float]]:
-    """All that a beam finds, each with its score and that of writing the source back from it."""
+    """The texts that a beam finds with the sums of their score and the reverse score, best first."""
     found = generator.generate([source], beam=4, n_best=4, length_penalty=penalty)[0]
     both: dict[str, float] = {}
     for one in found:  # the same text may be there in several orders, the likeliest first
@@ -58,10 +58,10 @@ def by_hand(generator: Generator, source: str, *, weight: float, penalty: float)
 
 
 def each_text_once(answers: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-    """The likeliest of them; they come in that order."""
+    """Leave out all but the first, and so likeliest, hypothesis of each text."""
     return [
-        [one for at, one in enumerate(outputs) if one.text not in [each.text for each in outputs[:at]]]
-        for outputs in answers
+        [one for at, one in enumerate(hypotheses) if one.text not in [each.text for each in hypotheses[:at]]]
+        for hypotheses in answers
     ]
 
 
@@ -75,12 +75,12 @@ def test_ranks_are_those_of_both_scores_together(generator: Generator, weight: f
     }
     answers = generator.generate(LINES, n_best=4, **options)
     changed = 0
-    for source, outputs in zip(LINES, answers, strict=True):
+    for source, hypotheses in zip(LINES, answers, strict=True):
         wanted = by_hand(generator, source, weight=weight, penalty=penalty) if source else [("", 0.0)]
-        assert [one.text for one in outputs] == [text for text, _ in wanted]
-        assert [one.score for one in outputs] == pytest.approx([score for _, score in wanted], abs=1e-4)
+        assert [one.text for one in hypotheses] == [text for text, _ in wanted]
+        assert [one.score for one in hypotheses] == pytest.approx([score for _, score in wanted], abs=1e-4)
         plain = generator.generate([source], beam=4, length_penalty=penalty)[0]
-        changed += [one.text for one in outputs[:1]] != [one.text for one in plain]
+        changed += [one.text for one in hypotheses[:1]] != [one.text for one in plain]
     assert changed > 0 or weight < 1, "a heavy weight changes nothing: the test shows nothing"
     best = generator.generate(LINES, **options)
     assert [[one.text for one in some] for some in best] == [
@@ -112,15 +112,15 @@ def test_of_blanks_and_others_the_others_are_chosen() -> None:
     ]
 
 
-def test_partners_find_more_and_judge_it_together(generator: Generator, partner: Path) -> None:
-    """By brute force: all that the two find, each scored by both, in the order that each was taught."""
+def test_partners_find_more_and_score_it_together(generator: Generator, partner: Path) -> None:
+    """By brute force: all texts that the two find, each scored by both in their own orders."""
     other = anyorder.load(partner)
     options: dict[str, Any] = {"beam": 3, "length_penalty": 0.0}
     answers = generator.generate(LINES, n_best=3, partners=[partner], **options)
     news = 0
-    for source, outputs in zip(LINES, answers, strict=True):
+    for source, hypotheses in zip(LINES, answers, strict=True):
         if not source:
-            assert [one.text for one in outputs] == [""]
+            assert [one.text for one in hypotheses] == [""]
             continue
         mine, theirs = (
             {one.text: one.score for one in reversed(each.generate([source], n_best=3, **options)[0])}
@@ -135,8 +135,8 @@ def test_partners_find_more_and_judge_it_together(generator: Generator, partner:
             for text in {**mine, **theirs}
         }
         wanted = sorted(means, key=means.__getitem__, reverse=True)[:3]
-        assert [one.text for one in outputs] == wanted
-        assert [one.score for one in outputs] == pytest.approx([means[text] for text in wanted], abs=1e-4)
+        assert [one.text for one in hypotheses] == wanted
+        assert [one.score for one in hypotheses] == pytest.approx([means[text] for text in wanted], abs=1e-4)
         news += any(text not in mine for text in wanted)
     assert news > 0, "the partner finds nothing new: the test shows nothing"
 
@@ -174,11 +174,11 @@ def test_command_line_says_the_same(capsys: Capture, tmp_path: Path, generator: 
     shown = json_lines(call_here(capsys, "generate", run, tmp_path / "in", *flags))
     wanted = generator.generate(LINES, beam=4, reverse=run, reverse_weight=2)
     assert [[each["text"] for each in line["hypotheses"]] for line in shown] == [
-        [each.text for each in outputs] for outputs in wanted
+        [each.text for each in hypotheses] for hypotheses in wanted
     ]
 
 
-def test_an_evaluation_keeps_apart_what_other_reverse_models_picked(capsys: Capture, tmp_path: Path) -> None:
+def test_an_evaluation_decodes_again_for_another_reverse_model(capsys: Capture, tmp_path: Path) -> None:
     run, reverse = tmp_path / "run", tmp_path / "reverse"
     for copy in (run, reverse):
         export(learned().run, copy, precision="fp32")
@@ -223,8 +223,8 @@ def test_an_evaluation_names_the_run_that_is_wrong(capsys: Capture, given: str, 
     assert_one_line_refusal(answer, complaint)
 
 
-def test_a_card_tells_a_command_that_a_shell_reads(capsys: Capture, tmp_path: Path) -> None:
-    """What it quotes is evaluated from the very words that a shell makes of it."""
+def test_the_command_on_a_card_can_be_run(capsys: Capture, tmp_path: Path) -> None:
+    """The command on the card is split as a shell does, run, and gives the same results."""
     run = tmp_path / "run"
     export(learned().run, run, precision="fp32")
     others = [f'decode.partners=["{learned().run}"]', f"decode.reverse={learned().run}"]
@@ -262,7 +262,7 @@ def test_a_model_is_given_away_without_the_other(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_is_wrong_is_told_in_one_line(capsys: Capture, flags: list[object], complaint: str) -> None:
+def test_a_mistake_is_refused_in_one_line(capsys: Capture, flags: list[object], complaint: str) -> None:
     run = learned().run
     reverse = [] if {"--reverse", "--partners"} & set(flags) else ["--reverse", run]
     assert_one_line_refusal(call_here(capsys, "generate", run, *reverse, *flags), complaint)

@@ -1,4 +1,4 @@
-"""Targets in any order, against all their orders and against all paths that lead to them."""
+"""Scores of targets in any order, against the sum over all orders and over all step sequences."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def in_any_order(
 
 
 def exactly(model: Indigo, example: Example) -> float:
-    """log p in any order, one by one."""
+    """log p of a target in any order: its T! orders, scored one by one and added up."""
     return float(
         np.logaddexp.reduce([one.score for one in score_given(model, all_orders(example), device=CPU)])
     )
@@ -57,14 +57,14 @@ def exactly(model: Indigo, example: Example) -> float:
 
 @torch.no_grad()
 def undecided(model: Indigo) -> Indigo:
-    """The same with no order so unlikely that it would not be drawn."""
+    """The same model with smaller weights, so that every order is likely enough to be drawn."""
     model.embed_target.weight.mul_(0.3)
     model.gap_head.keys.weight.mul_(0.3)
     return model
 
 
 def drawn(model: Indigo, example: Example, *, orders: int) -> list[tuple[tuple[int, ...], float, float]]:
-    """Orders by chance, with q and p of each; the same pair many times over stands for many draws."""
+    """Sampled orders with q and p of each; one pair is repeated to make a large batch."""
     pairs, of_each = orders // 4, 4
     alike = collate([example] * pairs)
     chance = torch.rand(pairs, of_each, len(example.target), generator=torch.Generator().manual_seed(0))
@@ -82,7 +82,7 @@ def drawn(model: Indigo, example: Example, *, orders: int) -> list[tuple[tuple[i
 
 
 def proposals(model: Indigo, example: Example, *, orders: int) -> dict[tuple[int, ...], tuple[float, float]]:
-    """q and p of every order that so many draws have met."""
+    """q and p of each order that was drawn, by its positions."""
     return {positions: (q, p) for positions, q, p in drawn(model, example, orders=orders)}
 
 
@@ -91,7 +91,7 @@ def proposals(model: Indigo, example: Example, *, orders: int) -> dict[tuple[int
 
 @pytest.mark.parametrize("length", range(5))
 def test_each_path_to_a_text_is_one_order_even_where_words_repeat(length: int) -> None:
-    """Paths are found by growing plain lists, which know nothing of orders."""
+    """The sequences of steps are found by inserting into plain lists, without any code for orders."""
     paths_to: dict[tuple[int, ...], set[Steps]] = {}
     for words in itertools.product(range(2), repeat=length):
         for gaps in itertools.product(*(range(step + 1) for step in range(length))):
@@ -209,7 +209,7 @@ def test_a_given_order_that_the_search_finds_too_counts_once() -> None:
 @firsts
 @pytest.mark.parametrize("text", [[], [0], [0, 1, 2], [0, 0, 1], [1, 1, 1], [0, 1, 0, 2]], ids=str)
 def test_the_proposal_is_a_distribution_and_the_mean_weight_is_p(first: str, text: list[int]) -> None:
-    """Over all T! orders, so exactly."""
+    """Summed over all T! orders, so the law holds exactly."""
     model = undecided(tiny_model(first=first, words=WORDS))
     example = with_target(random_pair(0, seed=4), text)
     found = proposals(model, example, orders=2000)
@@ -301,8 +301,10 @@ def test_few_tokens_have_one_order(first: str) -> None:
 
 @firsts
 @pytest.mark.parametrize("largest", [1, 400, scoring.LARGEST_TENSOR])
-def test_company_changes_nothing(first: str, largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether memory allows for one pair at a time, for some, or for all."""
+def test_scores_do_not_depend_on_the_other_pairs(
+    first: str, largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores don't depend on whether one pair, some or all fit into a batch."""
     model = tiny_model(first=first, words=WORDS)
     examples = random_examples(lengths=LENGTHS, words=WORDS, seed=10)
     monkeypatch.setattr(scoring, "LARGEST_TENSOR", largest)

