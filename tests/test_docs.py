@@ -337,3 +337,10 @@ def test_dotted_names_exist(page: Path) -> None:
     )
     for name in names:
         resolve(name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_exist(page: Path) -> None:
+    spans = INLINE.findall(FENCED.sub("", page.read_text(encoding="utf-8")))
+    paths = [span for span in spans if re.fullmatch(r"(src|tests|docs|recipes|requirements)/[\w./-]*", span)]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
