@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from anyorder.cli.order_tables import numbered
 from anyorder.evaluation.order_study import OrderedSentence
-from anyorder.orders.statistics import Compared, compare, order_statistics
+from anyorder.orders.statistics import Compared, compare_orders, order_statistics
 from anyorder.viz.orders import order_chart
 
 Capture = pytest.CaptureFixture[str]
@@ -274,7 +274,7 @@ def test_long_sentences_wrap(words: list[str], width: int) -> None:
 
 def compared() -> Compared:
     kinds = {"kind": ["XYX", "<&"]}
-    found = compare([[2, 1, 3], [2, 1]], ["abc", "de"], labels=kinds)
+    found = compare_orders([[2, 1, 3], [2, 1]], ["abc", "de"], labels=kinds)
     assert found is not None
     return found
 

@@ -17,7 +17,7 @@ from anyorder.orders.statistics import (
     QUARTERS,
     TENTHS,
     OrderStatistics,
-    compare,
+    compare_orders,
     expected_by_chance,
     frequency_quarters,
     kendall,
@@ -116,7 +116,7 @@ def test_sentences_of_less_than_two_tokens_count_nowhere(positions: list[int]) -
     assert with_short == statistics(positions)
     assert order_statistics([[], [1]], ["", "z"]) is None
     assert expected_by_chance(["", "z"]) is None
-    assert compare([[1]], ["z"]) is None
+    assert compare_orders([[1]], ["z"]) is None
 
 
 @given(counts=st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(1, 9), min_size=1))
@@ -211,7 +211,7 @@ def test_quarters_of_running_words(counts: dict[str, int], quarters: list[int]) 
 
 
 def test_both_baselines_stand_beside() -> None:
-    compared = compare([[2, 1, 3]], ["abc"])
+    compared = compare_orders([[2, 1, 3]], ["abc"])
     assert compared is not None
     assert compared.found == statistics([2, 1, 3])
     assert compared.left_to_right == statistics([1, 2, 3])

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from anyorder.errors import UserError
-from anyorder.orders.statistics import compare
+from anyorder.orders.statistics import compare_orders
 from anyorder.viz.charts import Curve, check_chart, coinciding, line_chart, render, save_chart
 from anyorder.viz.orders import heat_chart, order_chart
 from anyorder.viz.relations import relations_chart, relations_of
@@ -32,7 +32,7 @@ def chart(*curves: Curve, title: str = "t") -> Figure:
 
 
 def all_charts(text: str) -> list[Figure]:
-    compared = compare([[2, 1, 3], [2, 1]], ["abc", "de"], labels={text: [[text] * 3, [text] * 2]})
+    compared = compare_orders([[2, 1, 3], [2, 1]], ["abc", "de"], labels={text: [[text] * 3, [text] * 2]})
     assert compared is not None
     return [
         chart(Curve(text, {1: 1.0, 2: 3.0}), title=text),

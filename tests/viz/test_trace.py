@@ -12,7 +12,7 @@ from rich.console import Console
 
 from anyorder.inference.hypothesis import Step, steps, written_at
 from anyorder.viz.animation import svg
-from anyorder.viz.trace import draw
+from anyorder.viz.trace import draw_trace
 
 WRITING_SVG = Path(__file__).parents[2] / "docs" / "writing.svg"
 
@@ -81,7 +81,7 @@ def test_steps_that_do_not_fit_are_refused(
 
 def test_drawing_has_a_line_a_step_and_no_codes_in_a_pipe() -> None:
     history = steps(["dog", "a", "runs"], [2, 1, 3], [math.log(0.5), math.log(0.25), 0.0])
-    lines = [line.split() for line in printed(draw(history, "As it was written")).splitlines()]
+    lines = [line.split() for line in printed(draw_trace(history, "As it was written")).splitlines()]
     assert lines == [
         ["As", "it", "was", "written"],
         ["step", "word", "sentence", "p"],
@@ -92,18 +92,18 @@ def test_drawing_has_a_line_a_step_and_no_codes_in_a_pipe() -> None:
 
 
 def test_drawing_without_probabilities_has_no_column_for_them() -> None:
-    header = printed(draw(readme_steps(), "t")).splitlines()[1]
+    header = printed(draw_trace(readme_steps(), "t")).splitlines()[1]
     assert header.split() == ["step", "word", "sentence"]
 
 
 def test_new_word_is_underlined_even_without_colour() -> None:
-    last = printed(draw(readme_steps(), "t"), terminal=True).splitlines()[-1]
+    last = printed(draw_trace(readme_steps(), "t"), terminal=True).splitlines()[-1]
     bold_and_underlined = "\x1b[1;4m"
     assert f"{bold_and_underlined}a\x1b[0m dog runs along the beach" in last
 
 
 def test_drawing_shows_markup_as_it_is() -> None:
-    text = printed(draw(steps(["[bold]", "[/]"], [1, 2]), "[red]title"))
+    text = printed(draw_trace(steps(["[bold]", "[/]"], [1, 2]), "[red]title"))
     assert "[bold] [/]" in text
     assert "[red]title" in text
 
@@ -111,7 +111,7 @@ def test_drawing_shows_markup_as_it_is() -> None:
 @pytest.mark.parametrize("width", [40, 80])
 def test_long_sentences_wrap_inside_the_console(width: int) -> None:
     words = [f"word{number}" for number in range(1, 31)]
-    text = printed(draw(steps(words, range(1, 31)), "long"), width=width)
+    text = printed(draw_trace(steps(words, range(1, 31)), "long"), width=width)
     assert all(len(line) <= width for line in text.splitlines())
     assert text.count("word30") == 2  # in the column of words, and at the end of the last sentence
 

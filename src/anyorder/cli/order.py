@@ -17,7 +17,7 @@ from anyorder.orders.fixed import order_names
 
 if TYPE_CHECKING:
     from anyorder.inference.hypothesis import Step
-    from anyorder.viz.relations import Relations
+    from anyorder.viz.relations import RelationMatrix
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class _Shown:
     title: str
     positions: list[int]
     history: list[Step]
-    relations: Relations | None  # None without --relations
+    relations: RelationMatrix | None  # None without --relations
 
 
 def order(
@@ -103,13 +103,13 @@ def _sentences(text: list[str] | None) -> Iterator[list[str]]:
 
 def _show(name: str, one: _Shown, *, as_json: bool) -> None:
     from anyorder.viz.relations import draw_relations
-    from anyorder.viz.trace import draw
+    from anyorder.viz.trace import draw_trace
 
     if as_json:
         shown = {"order": name, "positions": one.positions, "words": [step.token for step in one.history]}
         print_json(shown if one.relations is None else {**shown, "relations": one.relations.signs})
         return
-    results.print(draw(one.history, one.title))
+    results.print(draw_trace(one.history, one.title))
     if one.relations is not None:
         results.print(Text("\n"), draw_relations(one.relations), sep="", soft_wrap=True)
 

@@ -19,7 +19,7 @@ from anyorder.cli.progress import Watcher
 from anyorder.config.data import Splits
 from anyorder.config.recipe import Recipe
 from anyorder.errors import UserError
-from anyorder.orders.statistics import Compared, compare
+from anyorder.orders.statistics import Compared, compare_orders
 
 if TYPE_CHECKING:
     from anyorder.data.readers import Files
@@ -290,7 +290,7 @@ def _study(
         both = zip(found.sentences, tags, strict=True)
         labels["part of speech"] = [sentence.by_token(of_words) for sentence, of_words in both]
     labels["frequency"] = frequency_labels(found.sentences, counted.words)
-    compared = compare(
+    compared = compare_orders(
         [sentence.positions for sentence in found.sentences],
         [sentence.tokens for sentence in found.sentences],
         labels=labels,

@@ -114,10 +114,10 @@ class HypothesisPrinter:
         if self._as_json:
             print_json({"source": source, "hypotheses": [asdict(hypothesis) for hypothesis in hypotheses]})
         elif self._trace and any(hypothesis.tokens for hypothesis in hypotheses):
-            from anyorder.viz.trace import draw
+            from anyorder.viz.trace import draw_trace
 
             for hypothesis in hypotheses:
-                results.print(draw(hypothesis.steps, f"{hypothesis.text}  ({hypothesis.score:.3f})"))
+                results.print(draw_trace(hypothesis.steps, f"{hypothesis.text}  ({hypothesis.score:.3f})"))
         else:
             # A blank source has an empty line, so that lines match those of the input.
             for text in [hypothesis.text for hypothesis in hypotheses] or [""]:

@@ -92,7 +92,7 @@ class ConstrainedStep:
         """The best first choices where `is_simple` holds.
 
         best: of all words without constraints; required: (S, K, Q), log p of `required_next`. Returns None if
-        an end that is ruled out is so likely that the rest can't be told apart.
+        an end that is ruled out is so likely that rounding would decide among the rest.
         """
         choices, counts = self.required_next
         allowed = self.allowed

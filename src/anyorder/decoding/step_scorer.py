@@ -119,7 +119,7 @@ class StepScorer:
         return EndScore.among(self.first_log_probs)
 
     def _top_words(self, constrained: ConstrainedStep, count: int) -> tuple[TopChoices | None, EndScore]:
-        """The best words where only the end is ruled out; None where that can't be told exactly enough."""
+        """The best words where only the end is ruled out; None where rounding would decide."""
         required, _ = constrained.required_next
         best, of_required = self.choices.top_words_and(
             required.flatten(0, 1), without_end=~constrained.allowed.end.flatten(), count=count

@@ -25,7 +25,7 @@ from anyorder.metrics import bleu, exact
 from anyorder.training.metrics_log import TrainingListener
 from anyorder.training.trainer import train
 from anyorder.viz.page import Rendition, Replay, write_page
-from anyorder.viz.trace import draw
+from anyorder.viz.trace import draw_trace
 
 TRAIN, DEV, HELD_OUT, SHOWN = 12_000, 100, 200, 3
 Watch = Callable[[], AbstractContextManager[TrainingListener]]  # shows the progress of a training
@@ -108,7 +108,7 @@ def run_demo(*, folder: Path, page: Path, console: Console, watch: Watch) -> Non
         )
         for one in described:
             hypothesis = one.hypotheses[shown]
-            say(draw(hypothesis.steps, f"{ORDERS[one.order]}: {hypothesis.text}"))
+            say(draw_trace(hypothesis.steps, f"{ORDERS[one.order]}: {hypothesis.text}"))
     _write_replays(page, held_out, described)
     say(Text.assemble("\nWatch them being written: open ", (str(page), "bold"), " in a browser."))
     say(f"Describe more: anyorder generate {folder}/rf {folder}/data/test.npy --trace")
@@ -122,7 +122,7 @@ def _write_code(console: Console) -> None:
     written = Generator.load(CODE_MODEL).generate(DESCRIPTIONS)
     for description, (best, *_) in zip(DESCRIPTIONS, written, strict=True):
         say(description, "dim")
-        console.print(draw(best.steps, best.text))
+        console.print(draw_trace(best.steps, best.text))
         say("")
     say(f'Ask for more: echo "return the length of soup ." | anyorder generate {CODE_MODEL} --trace')
     say("\nNow two small models learn from scratch.", "bold")

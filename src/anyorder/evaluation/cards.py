@@ -35,7 +35,7 @@ from anyorder.training.estimate import duration
 from anyorder.training.metrics_log import LastUpdate, last_update, searches
 from anyorder.training.run_folder import sizes_of_run
 
-OF_ONE_MACHINE = ("run", "data.root", "data.cache")  # keys that nobody else can use
+OF_ONE_MACHINE = ("run", "data.root", "data.cache")  # keys that mean something on one machine only
 
 
 @dataclass(frozen=True)

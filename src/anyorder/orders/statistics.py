@@ -104,7 +104,7 @@ class Move:
     indices: int  # in indices on the canvas that holds both
 
 
-def compare(
+def compare_orders(
     orders: Sequence[Positions], tokens: Sentences, *, labels: Labels | None = None
 ) -> Compared | None:
     """Compute the statistics of orders and both baselines; None if no sentence has two tokens."""

@@ -28,7 +28,7 @@ def make_folder(path: Path) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file atomically: nobody ever sees it half-written."""
+    """Write a file atomically: it is never seen half-written."""
     with published_file(path) as file:
         file.write(content)
 

@@ -141,17 +141,17 @@ def prune(keep: Sequence[Checkpoint], found: Iterable[Checkpoint]) -> None:
 
 
 @dataclass(frozen=True)
-class Mean:
+class AveragedWeights:
     """The mean of several checkpoints' weights."""
 
     weights: Weights
     steps: list[int]  # of the checkpoints
 
 
-def mean_of_last(run: Path, *, last: int) -> Mean:
+def mean_of_last(run: Path, *, last: int) -> AveragedWeights:
     """The mean of a run's last checkpoints, or of all if there are fewer; there must be at least one."""
     taken = checkpoints(run)[-last:]
-    return Mean(
+    return AveragedWeights(
         weights=average(checkpoint.weights() for checkpoint in taken),
         steps=[checkpoint.step for checkpoint in taken],
     )
@@ -169,7 +169,7 @@ def average(weights: Iterable[Mapping[str, Tensor]]) -> Weights:
     return {name: (value / count).float() for name, value in total.items()}
 
 
-def save_average(run: Path, *, last: int, folder: Path) -> Mean:
+def save_average(run: Path, *, last: int, folder: Path) -> AveragedWeights:
     """Write the mean of a run's last checkpoints as a model without dev scores; fewer are refused."""
     trained = load_trained(run, device=torch.device("cpu"))
     found = len(checkpoints(run))

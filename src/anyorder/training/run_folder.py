@@ -73,7 +73,7 @@ def check_run_folder(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
     if not (run / RECIPE_FILE).exists():
         if checkpoints(run):
             raise UserError(
-                f"{run}: has checkpoints but no {RECIPE_FILE}, so nobody knows what they were trained by; "
+                f"{run}: has checkpoints but no {RECIPE_FILE}, so it is unknown what they were trained by; "
                 "--overwrite starts over"
             )
         if resume:

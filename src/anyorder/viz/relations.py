@@ -34,7 +34,7 @@ _HEAD, _PANEL_HEAD = 0.9, 0.55  # above all panels; above a matrix
 
 
 @dataclass(frozen=True)
-class Relations:
+class RelationMatrix:
     """The relations of all tokens, and the index of each token on the canvas of each step.
 
     The matrix of a step is the top left corner of `signs`.
@@ -45,10 +45,10 @@ class Relations:
     indices: list[list[int]]  # by step, from step 0, and by token; those of the last step are positions
 
 
-def relations_of(words: Sequence[str], positions: Sequence[int]) -> Relations:
+def relations_of(words: Sequence[str], positions: Sequence[int]) -> RelationMatrix:
     """The relations of words in the order written, given the position of each, counted from 1."""
     signs = relations(torch.tensor([0, len(positions) + 1, *positions]))
-    return Relations(
+    return RelationMatrix(
         tokens=(*BOUNDARIES, *words),
         signs=signs.tolist(),
         indices=[canvas_indices(signs[:size, :size]).tolist() for size in range(2, len(signs) + 1)],
@@ -58,7 +58,7 @@ def relations_of(words: Sequence[str], positions: Sequence[int]) -> Relations:
 # --- in the terminal ---
 
 
-def draw_relations(found: Relations) -> Text:
+def draw_relations(found: RelationMatrix) -> Text:
     """The matrix, and below it the indices on the canvas; long lines are not wrapped."""
     steps = [str(step) for step in range(1, len(found.tokens) - 1)]
     signs = [[Text(SIGNS[sign], style=_STYLES[sign]) for sign in row] for row in found.signs]
@@ -101,7 +101,7 @@ def _line(
 # --- as a chart ---
 
 
-def relations_chart(found: Relations, *, title: str) -> Figure:
+def relations_chart(found: RelationMatrix, *, title: str) -> Figure:
     """The matrix of each step with the indices beside it; a frame marks what the step has added."""
     meaning = (
         "A row's word stands left of (−) or right of (+) a column's. On the right: its index on the canvas."
@@ -128,7 +128,7 @@ def relations_chart(found: Relations, *, title: str) -> Figure:
     return figure
 
 
-def _draw_step(axes: Axes, found: Relations, step: int) -> None:
+def _draw_step(axes: Axes, found: RelationMatrix, step: int) -> None:
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Rectangle
 
@@ -171,7 +171,7 @@ def _draw_signs(axes: Axes, signs: Sequence[Sequence[int]]) -> None:
         )
 
 
-def _panel_width(found: Relations) -> float:
+def _panel_width(found: RelationMatrix) -> float:
     matrix = _label_width(found) + _matrix_side(len(found.indices) - 1) + 1.5 * _CELL
     return max(matrix, _text_width(" ".join(found.tokens))) + _MARGIN
 
@@ -184,7 +184,7 @@ def _matrix_side(step: int) -> float:
     return _CELL * (step + len(BOUNDARIES))
 
 
-def _label_width(found: Relations) -> float:
+def _label_width(found: RelationMatrix) -> float:
     return max(map(_text_width, found.tokens)) + _MARGIN
 
 

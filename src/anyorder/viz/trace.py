@@ -14,7 +14,7 @@ from anyorder.inference.hypothesis import Step
 NEW_WORD = "bold underline green"
 
 
-def draw(steps: Sequence[Step], title: str) -> RenderableType:
+def draw_trace(steps: Sequence[Step], title: str) -> RenderableType:
     """Draw one line a step: its word, the canvas with that word marked, and its probability if known.
 
     The word has a column of its own, because a pipe keeps neither colour nor underline.
