@@ -92,7 +92,7 @@ def test_unreadable_photos_are_refused_or_left_out(capsys: Capture, tmp_path: Pa
     (folder / "broken.jpg").write_text("no photo")
     output = tmp_path / "all.npy"
     answer = call_here(capsys, "features", folder, "--output", output)
-    assert_one_line_refusal(answer, "broken.jpg: can't be read as a photo", "--skip-unreadable leaves")
+    assert_one_line_refusal(answer, "broken.jpg: can't be read as a photo", "--skip-unreadable skips")
     assert not output.exists()
     answer = call_here(capsys, "features", folder, "--output", output, "--skip-unreadable")
     assert answer.returncode == 0
