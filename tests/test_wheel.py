@@ -93,9 +93,20 @@ def requirements(wheel: Path) -> dict[str, set[str]]:
     return found
 
 
+class _TypeImports(ast.NodeTransformer):
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        is_for_types = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        return None if is_for_types else self.generic_visit(node)
+
+
+def without_type_imports(tree: ast.AST) -> ast.AST:
+    """The tree without what stands below `if TYPE_CHECKING`."""
+    return _TypeImports().visit(tree)
+
+
 def imported(tree: ast.AST) -> Iterator[str]:
-    """Top-level modules from outside that some code imports, however deep inside."""
-    for node in ast.walk(tree):
+    """Top-level modules from outside that some code imports, however deep inside, types aside."""
+    for node in ast.walk(without_type_imports(tree)):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

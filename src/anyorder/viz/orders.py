@@ -1,4 +1,7 @@
-"""Charts of orders: which positions are written when, and which kinds of tokens come late."""
+"""Charts of orders: which positions are written when, and which kinds of tokens come late.
+
+They need matplotlib (`anyorder[viz]`).
+"""
 
 from __future__ import annotations
 

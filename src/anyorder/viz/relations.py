@@ -2,7 +2,7 @@
 
 Rows and columns follow the order of writing, the boundaries first. A row's token stands left of (−), is (0)
 or stands right of (+) a column's token. The relation of two tokens never changes: a step adds one row and
-one column. Their indices on the canvas do change.
+one column. Their indices on the canvas do change. The chart needs matplotlib (`anyorder[viz]`).
 """
 
 from __future__ import annotations
