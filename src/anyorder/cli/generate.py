@@ -16,9 +16,9 @@ from anyorder.config.decode import Decode
 from anyorder.models.kernels.malloc import freeze_objects
 
 if TYPE_CHECKING:
+    from anyorder.inference.generation import Source
     from anyorder.inference.generator import Generator
     from anyorder.inference.hypothesis import Hypothesis
-    from anyorder.inference.inputs import Source
 
 
 @with_decode_flags()

@@ -207,9 +207,10 @@ class _Decoding:
     ) -> None:
         self.model, self.settings, self.limits, self.uniform = model, settings, limits, uniform
         self.found: list[list[TokenHypothesis]] = [[] for _ in limits]
-        self.bonus = 0.0 if uniform is not None else required_bonus(model)
+        self.bonus = 0.0  # rank bonus of a required token; chance needs none
         self.constraint_state = None
         if constraints is not None:
+            self.bonus = 0.0 if uniform is not None else required_bonus(model)
             hypotheses = 1 if uniform is None else uniform.shape[2]
             self.constraint_state = ConstraintState.start(constraints, hypotheses=hypotheses)
         self.constrained: ConstrainedStep | None = None  # of the step under way

@@ -27,7 +27,7 @@ from anyorder.data.readers import Fault, File, Files, Pair, count_pairs, in_chun
 from anyorder.decoding.beam import TokenHypothesis
 from anyorder.decoding.decode import decode_all
 from anyorder.errors import UserError
-from anyorder.inference.inputs import InputEncoder
+from anyorder.inference.generation import InputEncoder
 from anyorder.inference.model_folder import Trained
 from anyorder.insertion import NEG_INF
 from anyorder.models.indigo import Indigo

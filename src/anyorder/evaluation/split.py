@@ -27,8 +27,8 @@ from anyorder.data.readers import (
 from anyorder.data.references import PairsOfSource, pairs_by_source, reference_texts
 from anyorder.errors import UserError
 from anyorder.evaluation.results import FORMAT, StoredRecord, as_json, results_folder, results_name
+from anyorder.inference.generation import Source
 from anyorder.inference.generator import Generator
-from anyorder.inference.inputs import Source
 from anyorder.inference.model_folder import MODEL_FILE
 from anyorder.pretrained import located
 from anyorder.system.files import make_folder, write_file

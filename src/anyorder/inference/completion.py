@@ -18,9 +18,8 @@ from anyorder.decoding.constraints import Canvas
 from anyorder.decoding.decode import CanvasBatch, decode_all
 from anyorder.errors import UserError
 from anyorder.inference.canvas_text import CanvasText, CompiledCanvas, Given
-from anyorder.inference.generation import decode_readable, with_text
+from anyorder.inference.generation import EncodedSource, decode_readable, with_text
 from anyorder.inference.hypothesis import Completion, Fill
-from anyorder.inference.inputs import EncodedSource
 from anyorder.inference.model_folder import Trained
 from anyorder.text.words import word_spans
 

@@ -13,12 +13,11 @@ import torch
 from anyorder import config
 from anyorder.errors import UserError
 from anyorder.inference.canvas_text import CanvasText, canvas_text
+from anyorder.inference.generation import Source
 from anyorder.inference.hypothesis import Answer, Completion, Hypothesis
-from anyorder.inference.inputs import Source
 from anyorder.inference.loaded_model import BATCH_CHUNK, LoadedModel
 from anyorder.inference.model_folder import Trained
-from anyorder.inference.scoring import MarginalScore, TargetScore
-from anyorder.inference.target_orders import TargetOrder
+from anyorder.inference.scoring import MarginalScore, TargetOrder, TargetScore
 from anyorder.models.kernels.packed import PRECISIONS
 from anyorder.text.tokenizer import Tokenizer
 

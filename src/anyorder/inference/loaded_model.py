@@ -12,13 +12,18 @@ from anyorder import config
 from anyorder.errors import UserError
 from anyorder.inference.canvas_text import CanvasText
 from anyorder.inference.completion import check_completes, compile_canvases, complete_batch
-from anyorder.inference.generation import generate_batch
+from anyorder.inference.generation import InputEncoder, Source, generate_batch
 from anyorder.inference.hypothesis import Answer, AnyHypothesis, Completion, Hypothesis
-from anyorder.inference.inputs import InputEncoder, Source
 from anyorder.inference.model_folder import Trained, load_trained
 from anyorder.inference.reranking import rerank_with_models
-from anyorder.inference.scoring import MarginalScore, TargetScore, score_given, score_targets
-from anyorder.inference.target_orders import TargetOrder, examples_in_own_order
+from anyorder.inference.scoring import (
+    MarginalScore,
+    TargetOrder,
+    TargetScore,
+    examples_in_own_order,
+    score_given,
+    score_targets,
+)
 from anyorder.models.kernels.packed import PRECISIONS, pack
 from anyorder.models.registry import ordered
 from anyorder.system.devices import pick_device

@@ -13,8 +13,8 @@ from statistics import fmean
 from typing import NamedTuple, Protocol
 
 from anyorder import config
+from anyorder.inference.generation import Source, as_text
 from anyorder.inference.hypothesis import AnyHypothesis
-from anyorder.inference.inputs import Source, as_text
 
 
 class Candidate(NamedTuple):

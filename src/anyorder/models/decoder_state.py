@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anyorder.models.copying import Copyable
-from anyorder.models.heads import GapKeys
+from anyorder.models.heads import Copyable, GapKeys
 from anyorder.models.kernels.vocabulary import Vocabulary
 
 # S sentences under way, K hypotheses of each, n tokens on a canvas, P tokens cached for a sentence

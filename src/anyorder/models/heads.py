@@ -1,19 +1,25 @@
-"""The two heads that predict the next word and its gap from the state of the last written token.
+"""The heads that predict the next word and its gap from the state of the last written token.
 
 Every written token offers two keys, one for its left and one for its right side, so each gap has two names.
 The probability of a gap is the sum of both (Eq. 10). Loss, search and decoding work on gaps, never on keys.
-"""
+
+A model that copies mixes generated words with words of the source (a pointer-generator):
+p(word) = (1 - g) p(word | generated) + g Σ a(i), over all i where the source has that word. The gate g and
+the attention a to the source come from the same query as the generated word. So a model can write words that
+its vocabulary lacks."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from anyorder.insertion import NEG_INF, legal_keys
-from anyorder.text.tokenizer import EOD
+from anyorder.text.tokenizer import EOD, UNK
 
 # R rows (sentences, beams or training steps), n tokens on the canvas, D width, V words, G gaps asked for
 
@@ -164,3 +170,74 @@ def at_least_float(logits: Tensor) -> Tensor:
 def first_word(*, position_first: bool) -> int:
     """The lowest id that the word head scores; position first, `finish` takes the role of `<eod>`."""
     return EOD + 1 if position_first else EOD
+
+
+# B sources, S source tokens, D width, Q queries of a source, V generated words, C words with the copied ones
+
+TINY = 1e-30  # stands for a probability of zero, whose logarithm has no gradient
+
+
+@dataclass(frozen=True)
+class Copyable:
+    """What targets can copy from their sources."""
+
+    keys: Tensor  # (B, S, D)
+    words: Tensor  # (B, S), ids as targets have them
+    ids: int  # one more than the highest id that can be written
+
+    @property
+    def mask(self) -> Tensor:
+        """Words that can be copied, (B, S), bool: neither padding nor the end of the source."""
+        return self.words >= UNK
+
+    def keep(self, staying: Tensor) -> Copyable:
+        """Keep some of the sources; staying: (B',), indices."""
+        return Copyable(keys=self.keys[staying], words=self.words[staying], ids=self.ids)
+
+
+class CopyHead(nn.Module):
+    """The gate between generating and copying, and the attention to the source."""
+
+    def __init__(self, *, width: int) -> None:
+        super().__init__()
+        self.scale = width**-0.5
+        self.query = nn.Linear(width, width, bias=False)
+        self.keys = nn.Linear(width, width, bias=False)
+        self.gate = nn.Linear(width, 1)
+
+    def forward(self, query: Tensor, copyable: Copyable) -> tuple[Tensor, Tensor]:
+        """The logit of g, (B, Q), and a, (B, Q, S). query: (B, Q, D), the query of the word head."""
+        logits = at_least_float(torch.matmul(self.query(query), copyable.keys.mT) * self.scale)
+        # An empty source has nothing to copy: its g is 0, and its attention does not matter.
+        nothing = ~copyable.mask.any(dim=1, keepdim=True)
+        attention = logits.masked_fill(~(copyable.mask | nothing)[:, None], NEG_INF).softmax(dim=-1)
+        return at_least_float(self.gate(query).squeeze(-1)).masked_fill(nothing, NEG_INF), attention
+
+    def mixed(self, generated: Tensor, query: Tensor, copyable: Copyable, words: Tensor) -> Tensor:
+        """log p of one word for each query, generated or copied.
+
+        generated: (B, Q), log p of generating it, NEG_INF if it can't be; words: (B, Q); returns (B, Q).
+        """
+        gate, attention = self(query, copyable)
+        same = words[:, :, None] == copyable.words[:, None]  # (B, Q, S)
+        copied = (attention * same).sum(dim=-1).clamp(min=TINY).log()
+        return torch.logaddexp(functional.logsigmoid(-gate) + generated, functional.logsigmoid(gate) + copied)
+
+    def mixed_with_all(self, generated: Tensor, query: Tensor, copyable: Copyable, *, first: int) -> Tensor:
+        """log p of every word that can be generated or copied.
+
+        generated: (B, Q, V), log p, counted from the id `first`; returns (B, Q, C), counted alike.
+        """
+        gate, attention = self(query, copyable)
+        same = copyable.words[:, :, None] == copyable.words[:, None]  # (B, S, S)
+        copied = torch.matmul(attention, same.to(attention)).clamp(min=TINY).log()
+        copied = functional.logsigmoid(gate)[..., None] + copied  # (B, Q, S), by token
+        # Tokens that can't be copied are written into one more column, which is cut off.
+        words = copyable.ids - first
+        beyond = words + 1 - generated.shape[-1]
+        scores = functional.pad(
+            generated + functional.logsigmoid(-gate)[..., None], (0, beyond), value=NEG_INF
+        )
+        column = (copyable.words - first).where(copyable.mask, words)[:, None].expand_as(copied)
+        scores = scores.scatter(-1, column, torch.logaddexp(scores.gather(-1, column), copied))
+        return scores[..., :words]

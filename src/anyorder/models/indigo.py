@@ -15,10 +15,18 @@ from anyorder import config
 from anyorder.config.model import Shape
 from anyorder.insertion import relations
 from anyorder.models.attention import Relations
-from anyorder.models.copying import Copyable, CopyHead
 from anyorder.models.decoder_state import DecoderState
 from anyorder.models.encoder_decoder import EncoderDecoder, Memory, initialise
-from anyorder.models.heads import GapHead, GapKeys, Pointer, WordHead, at_least_float, first_word
+from anyorder.models.heads import (
+    Copyable,
+    CopyHead,
+    GapHead,
+    GapKeys,
+    Pointer,
+    WordHead,
+    at_least_float,
+    first_word,
+)
 from anyorder.models.kernels.vocabulary import Product, Vocabulary
 
 # B sources, R rows (B × hypotheses), S source vectors, N tokens of a finished canvas, n tokens on the canvas,
