@@ -54,15 +54,15 @@ def a_canvas_with_required_words(_: Path) -> None:
 @dataclass(frozen=True)
 class Walk:
     work: Callable[[Path], None]
-    crosses: int  # how many modules; to be kept small
+    most: int  # modules that it may cross
     like: str | None = None  # the walk that its list continues
 
 
 WALKS = {
-    "A pair, from file to loss": Walk(a_pair_from_file_to_loss, crosses=16),
-    "A source, to an answer": Walk(a_source_to_an_answer, crosses=20),
+    "A pair, from file to loss": Walk(a_pair_from_file_to_loss, most=16),
+    "A source, to an answer": Walk(a_source_to_an_answer, most=18),
     "A canvas with required words, to an answer": Walk(
-        a_canvas_with_required_words, crosses=26, like="A source, to an answer"
+        a_canvas_with_required_words, most=25, like="A source, to an answer"
     ),
 }
 
@@ -115,9 +115,9 @@ def test_a_walk_names_the_modules_that_it_crosses(heading: str, tmp_path: Path) 
     crossed = {module for module, _ in called}
     before = [] if walk.like is None else listed(walk.like)
     assert {module for module, _ in [*before, *names]} == crossed
-    assert len(crossed) == walk.crosses
+    assert len(crossed) <= walk.most
 
 
 def test_the_page_says_how_many_modules_they_cross() -> None:
-    first, second, third = (walk.crosses for walk in WALKS.values())
-    assert f"cross {first}, {second} and {third} modules" in PAGE.read_text(encoding="utf-8")
+    first, second, third = (walk.most for walk in WALKS.values())
+    assert f"cross at most {first}, {second} and {third} modules" in PAGE.read_text(encoding="utf-8")
