@@ -444,7 +444,7 @@ def test_a_batch_is_its_sentences_one_by_one() -> None:
 @pytest.mark.parametrize("share", ["all", "none"])
 @pytest.mark.parametrize("gaps", [[], [0], [0, 0, 2], [0, 1, 1, 0, 4]])
 def test_choices_of_a_step_are_the_formulas(first: str, share: str, gaps: list[int]) -> None:
-    """Eq. 8 and 9 over flat keys, and Eq. 10: a gap's two keys are added."""
+    """Eq. 8 and 9 over flat keys, and Eq. 11: a gap's two keys are added."""
     model = tiny_model(first=first, share=share)
     source, mask = random_sources(lengths=[4])
     memory = model.encode(source, mask)

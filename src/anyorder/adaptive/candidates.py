@@ -1,4 +1,4 @@
-"""Writing a known target in an order of the model's own: the candidates of each step (Eq. 12).
+"""Writing a known target in an order of the model's own: the candidates of each step (Section 4.2).
 
 This runs the loop of decoding with other candidates: at each step, every token of the target that is not yet
 written, in the one gap where it belongs. What picks among them is a beam (`beam`) or chance (`sampling`).

@@ -1,7 +1,7 @@
 """The choices of one decoding step: words and gaps, and their log-probabilities.
 
 A step chooses twice: first a word and then its gap, or, position first, first a gap and then its word. The
-end is always one of the first choices: `<eod>` among the words, or *finish* among the gaps (Eq. 8 to 10).
+end is always one of the first choices: `<eod>` among the words, or *finish* among the gaps (Eq. 8, 9 and 11).
 """
 
 from __future__ import annotations

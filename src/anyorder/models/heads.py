@@ -1,7 +1,7 @@
 """The heads that predict the next word and its gap from the state of the last written token.
 
 Every written token offers two keys, one for its left and one for its right side, so each gap has two names.
-The probability of a gap is the sum of both (Eq. 10). Loss, search and decoding work on gaps, never on keys.
+The probability of a gap is the sum of both (Eq. 11). Loss, search and decoding work on gaps, never on keys.
 
 A model that copies mixes generated words with words of the source (a pointer-generator):
 p(word) = (1 - g) p(word | generated) + g Σ a(i), over all i where the source has that word. The gate g and

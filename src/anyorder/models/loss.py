@@ -1,4 +1,4 @@
-"""The log-probability of targets in given orders, step by step, and the training loss."""
+"""The log-probability of targets in given orders, step by step, and the training loss (Eq. 2 and 10)."""
 
 from __future__ import annotations
 
