@@ -1,7 +1,8 @@
 """The orders of a training batch: searched, weighted and learned from.
 
-This is the objective of searched adaptive orders (SAO, Eq. 12): a target is learned in several orders, each with a
-weight, or in one of them that is drawn by weight."""
+This is the objective of searched adaptive orders (SAO, Eq. 12): a target is learned in several orders, each
+with a weight, or in one of them that is drawn by weight.
+"""
 
 from __future__ import annotations
 

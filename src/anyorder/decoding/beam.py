@@ -1,6 +1,7 @@
 """The beam: hypotheses under way, side by side as tensors, and the finished ones that have left it.
 
-It knows nothing of text, nor of where candidates come from."""
+It knows nothing of text, nor of where candidates come from.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 A template is written first, from left to right. Required items are written when the search finds it best,
 each into a gap that it chooses. An item that has begun is completed before anything else is written. `Canvas`
-holds what is asked of one sentence, `Constraints` the same for a batch, as tensors."""
+holds what is asked of one sentence, `Constraints` the same for a batch, as tensors.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Decoding: from sources to finished hypotheses, by beam search or by sampling.
 
-Sources of similar length are decoded together, as many as fit into memory."""
+Sources of similar length are decoded together, as many as fit into memory.
+"""
 
 from __future__ import annotations
 

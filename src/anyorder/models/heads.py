@@ -6,7 +6,8 @@ The probability of a gap is the sum of both (Eq. 11). Loss, search and decoding 
 A model that copies mixes generated words with words of the source (a pointer-generator):
 p(word) = (1 - g) p(word | generated) + g Σ a(i), over all i where the source has that word. The gate g and
 the attention a to the source come from the same query as the generated word. So a model can write words that
-its vocabulary lacks."""
+its vocabulary lacks.
+"""
 
 from __future__ import annotations
 
