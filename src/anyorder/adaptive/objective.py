@@ -74,9 +74,6 @@ def _set_dropout(model: Indigo, probability: float) -> None:
             module.p = probability
 
 
-# S pairs of a batch, B orders of each
-
-
 def order_weights(log_probs: Tensor, settings: config.Search) -> Tensor:
     """The weight of each order of a target in the loss; those of a target sum to one.
 
