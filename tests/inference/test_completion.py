@@ -14,6 +14,7 @@ from corpora import assert_one_line_refusal, call_here, json_lines, learn, learn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import anyorder
 from anyorder import config
 from anyorder.config.model import Shape
 from anyorder.decoding.beam import TokenHypothesis
@@ -432,3 +433,26 @@ def test_a_bad_request_is_named(
     assert answer.stdout == b"\n"  # its line, so that answers stay aligned with requests
     answer.stdout = b""
     assert_one_line_refusal(answer, complaint)
+
+
+@pytest.mark.parametrize("options", [{"beam": 3}, {"search": "sample", "seed": 3}], ids=["beam", "sample"])
+def test_a_bad_request_changes_no_other_answer(options: dict[str, object]) -> None:
+    model = anyorder.load("django-small")
+    sources = ["x is None .", "call foo with x .", "return y ."]
+    canvases = ["x = ___", {"must": ["self"]}, "return ___"]
+    good = model.complete(sources, canvases, **options)
+    bad = {"template": "a ____ b"}, {"must": ["none"], "forbid": ["none"]}
+    for number, wrong in enumerate(bad):
+        mixed = [*canvases[:number], wrong, *canvases[number + 1 :]]
+        answers = model.complete_or_refuse(sources, mixed, **options)
+        assert isinstance(answers[number], UserError)
+        assert str(answers[number]).startswith(f"canvas {number + 1}: ")
+        for other in {0, 1, 2} - {number}:
+            answer = answers[other]
+            assert not isinstance(answer, UserError)
+            assert [(one.text, one.positions) for one in answer] == [
+                (one.text, one.positions) for one in good[other]
+            ]
+            assert answer.best.score == pytest.approx(good[other].best.score, abs=1e-4)
+        with pytest.raises(UserError, match=f"^canvas {number + 1}: "):
+            model.complete(sources, mixed, **options)

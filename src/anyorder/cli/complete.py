@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,12 +92,9 @@ def complete(
     asked = [Request("complete", source, canvas)] if by_flags else _read_requests(requests)
     generator = Generator.load(run, device=device)
     freeze_objects()
-    complete_some = partial(_complete, generator, decode=decode)
-    if by_flags:
-        answers = complete_some(asked)
-    else:
-        complete_some([])  # checks the settings and the kind of model, which no request can change
-        answers = _complete_or_refuse(asked, complete_some)
+    answers = _complete(generator, asked, decode=decode)
+    if by_flags and isinstance(answers[0], UserError):
+        raise answers[0]
     for request, answer in zip(asked, answers, strict=True):
         if isinstance(answer, UserError):
             printer.show_error(request.source, str(answer))
@@ -111,35 +107,18 @@ def complete(
 
 def _complete(
     generator: Generator, requests: Sequence[Request], *, decode: Mapping[str, Any]
-) -> Sequence[Answer]:
-    return generator.complete(
-        [request.source or "" for request in requests],
-        [request.canvas for request in requests],
-        names=[request.name for request in requests],
-        **decode,
-    )
-
-
-def _complete_or_refuse(
-    requests: Sequence[Request], complete_some: Callable[[Sequence[Request]], Sequence[Answer]]
 ) -> list[Answer]:
-    """Complete all requests that can be completed; the others get the error that refuses them.
-
-    Requests are decoded together. Where one of them is refused, both halves are tried again, so that the
-    others still share batches. Nothing is decoded before all requests of a call are checked.
-    """
+    """Complete all requests that can be completed; the others get the error that says why not."""
     readable = [request for request in requests if request.fault is None]
-    if len(readable) < len(requests):
-        found = iter(_complete_or_refuse(readable, complete_some))
-        return [next(found) if request.fault is None else request.fault for request in requests]
-    try:
-        return list(complete_some(requests))
-    except UserError as error:
-        if len(requests) == 1:
-            return [error]
-        half = len(requests) // 2
-        parts = (requests[:half], requests[half:])
-        return [answer for part in parts for answer in _complete_or_refuse(part, complete_some)]
+    found = iter(
+        generator.complete_or_refuse(
+            [request.source or "" for request in readable],
+            [request.canvas for request in readable],
+            names=[request.name for request in readable],
+            **decode,
+        )
+    )
+    return [next(found) if request.fault is None else request.fault for request in requests]
 
 
 def _read_requests(path: Path | None) -> list[Request]:

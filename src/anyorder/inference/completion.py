@@ -18,7 +18,7 @@ from anyorder.decoding.constraints import Canvas
 from anyorder.decoding.decode import CanvasBatch, decode_all
 from anyorder.errors import UserError
 from anyorder.inference.canvas_text import CanvasText, CompiledCanvas, Given
-from anyorder.inference.generation import EncodedSource, decode_readable, with_text
+from anyorder.inference.generation import EncodedSource, Source, decode_readable, with_text
 from anyorder.inference.hypothesis import Completion, Fill
 from anyorder.inference.model_folder import Trained
 from anyorder.text.words import word_spans
@@ -38,21 +38,29 @@ def check_completes(trained: Trained, settings: config.Decode) -> None:
         raise UserError("decode.merge_partial = true: must be false where something is given of the target")
 
 
-def compile_canvases(
-    trained: Trained,
-    sources: Sequence[EncodedSource],
-    texts: Sequence[CanvasText],
-    *,
-    names: Sequence[str],
-) -> list[CompiledCanvas]:
-    """Canvases in the model's tokens; names: what error messages call each of them."""
-    for text, source, name in zip(texts, sources, names, strict=True):
-        if source.is_blank and not trained.recipe.sourceless and text != CanvasText():
-            raise UserError(f"{name}: source: missing or blank; this model needs one")
-    return [
-        CompiledCanvas(text, trained.tokenizer, source=source.tokens, where=name)
-        for text, source, name in zip(texts, sources, names, strict=True)
-    ]
+@dataclass(frozen=True)
+class CompletionRequest:
+    """A canvas to complete, for one source."""
+
+    line: int  # counted from 0; what is sampled depends on it
+    name: str  # in error messages
+    source: Source
+    text: CanvasText
+
+
+def compile_canvas(
+    trained: Trained, source: EncodedSource, request: CompletionRequest, *, settings: config.Decode
+) -> CompiledCanvas:
+    """The canvas of a request in the model's tokens; a canvas that can't be completed is refused."""
+    if source.is_blank and not trained.recipe.sourceless and request.text != CanvasText():
+        raise UserError(f"{request.name}: source: missing or blank; this model needs one")
+    compiled = CompiledCanvas(request.text, trained.tokenizer, source=source.tokens, where=request.name)
+    least = compiled.canvas.least_tokens
+    if least > settings.max_length:
+        raise compiled.refusal(
+            f"what is given takes {least} tokens or more, but decode.max_length = {settings.max_length}"
+        )
+    return compiled
 
 
 def complete_batch(
@@ -62,26 +70,27 @@ def complete_batch(
     *,
     settings: config.Decode,
     device: torch.device,
-    first_line: int,
-) -> list[list[Completion]]:
-    """The best completions of each canvas, best first.
+    lines: Sequence[int],
+) -> list[list[Completion] | UserError]:
+    """The best completions of each canvas, best first, or why there is none.
 
-    first_line: how many sources came before these; what is sampled for a source depends on its line.
+    lines: the number of each source, from 0; what is sampled for a source depends on it.
     """
 
-    def decode(lines: list[int]) -> list[list[TokenHypothesis]]:
+    def decode(indices: list[int]) -> list[list[TokenHypothesis]]:
         return _decode_around(
             trained,
-            [sources[line] for line in lines],
-            [canvases[line] for line in lines],
+            [sources[index] for index in indices],
+            [canvases[index] for index in indices],
             settings=settings,
             device=device,
-            lines=[first_line + line for line in lines],
+            lines=[lines[index] for index in indices],
         )
 
     found = decode_readable(sources, decode, sourceless=trained.recipe.sourceless)
     return [
         [_completion(trained, hypothesis, canvas, source) for hypothesis in hypotheses]
+        or canvas.refusal("no sentence can be written that keeps to it: too much is forbidden")
         for source, canvas, hypotheses in zip(sources, canvases, found, strict=True)
     ]
 
@@ -96,12 +105,6 @@ def _decode_around(
     lines: Sequence[int],
 ) -> list[list[TokenHypothesis]]:
     """Decode each source around its canvas; lines: the number of each source, from 0."""
-    for canvas in canvases:
-        least = canvas.canvas.least_tokens
-        if least > settings.max_length:
-            raise canvas.refusal(
-                f"what is given takes {least} tokens or more, but decode.max_length = {settings.max_length}"
-            )
     found: list[list[TokenHypothesis]] = [[] for _ in sources]
     # Where nothing is given, plain decoding gives the very same answer as `generate`, bit for bit.
     free = [index for index, canvas in enumerate(canvases) if canvas.canvas == NOTHING_GIVEN]
@@ -119,9 +122,6 @@ def _decode_around(
         )
         for index, answer in zip(indices, answers, strict=True):
             found[index] = answer
-    for canvas, hypotheses in zip(canvases, found, strict=True):
-        if not hypotheses:
-            raise canvas.refusal("no sentence can be written that keeps to it: too much is forbidden")
     return found
 
 

@@ -13,6 +13,7 @@ import torch
 from anyorder import config
 from anyorder.errors import UserError
 from anyorder.inference.canvas_text import CanvasText, canvas_text
+from anyorder.inference.completion import CompletionRequest
 from anyorder.inference.generation import Source
 from anyorder.inference.hypothesis import Answer, Completion, Hypothesis
 from anyorder.inference.loaded_model import BATCH_CHUNK, LoadedModel
@@ -217,9 +218,45 @@ class Generator:
         sources = [""] * len(canvases) if sources is None else cast(Sequence[Source], sources)
         if len(sources) != len(canvases):
             raise UserError(f"{len(sources)} sources but {len(canvases)} canvases: they go in pairs")
+        answers: list[Answer[Completion]] = []
+        for answer in self.complete_or_refuse(sources, canvases, names=names, **options):
+            if isinstance(answer, UserError):
+                raise answer
+            answers.append(answer)
+        return answers
+
+    def complete_or_refuse(
+        self,
+        sources: Sequence[Source],
+        canvases: Sequence[CanvasInput],
+        *,
+        names: Sequence[str] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> list[Answer[Completion] | UserError]:
+        """Complete every canvas that can be completed; the others get the error that says why not.
+
+        The arguments are those of `complete`, in lists. An answer does not depend on the other canvases.
+
+        >>> import anyorder
+        >>> model = anyorder.load("django-small")
+        >>> sources = ["x is None .", "x is None ."]
+        >>> for answer in model.complete_or_refuse(sources, ["x = ___", "x = ____"]):
+        ...     print(answer.text if isinstance(answer, list) else answer)
+        x = None
+        canvas 2: template = 'x = ____': has 4 underscores in a row; a blank is three: ___
+        """
+        settings = self.settings(**options)
         where = names or [f"canvas {number}" for number in range(1, len(canvases) + 1)]
-        texts = [canvas_text(canvas, where=name) for canvas, name in zip(canvases, where, strict=True)]
-        return self._model.complete(sources, texts, names=where, settings=self.settings(**options))
+        results: dict[int, Answer[Completion] | UserError] = {}
+        requests: list[CompletionRequest] = []
+        for line, (source, canvas, name) in enumerate(zip(sources, canvases, where, strict=True)):
+            try:
+                requests.append(CompletionRequest(line, name, source, canvas_text(canvas, where=name)))
+            except UserError as error:
+                results[line] = error
+        answers = self._model.complete(requests, settings=settings)
+        results.update((request.line, answer) for request, answer in zip(requests, answers, strict=True))
+        return [results[line] for line in range(len(canvases))]
 
     # --- score ---
 

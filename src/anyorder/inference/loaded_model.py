@@ -10,9 +10,14 @@ import torch
 
 from anyorder import config
 from anyorder.errors import UserError
-from anyorder.inference.canvas_text import CanvasText
-from anyorder.inference.completion import check_completes, compile_canvases, complete_batch
-from anyorder.inference.generation import InputEncoder, Source, generate_batch
+from anyorder.inference.canvas_text import CompiledCanvas
+from anyorder.inference.completion import (
+    CompletionRequest,
+    check_completes,
+    compile_canvas,
+    complete_batch,
+)
+from anyorder.inference.generation import EncodedSource, InputEncoder, Source, generate_batch
 from anyorder.inference.hypothesis import Answer, AnyHypothesis, Completion, Hypothesis
 from anyorder.inference.model_folder import Trained, load_trained
 from anyorder.inference.reranking import rerank_with_models
@@ -94,33 +99,62 @@ class LoadedModel:
         return self._reranked(sources, [own, *of_partners], settings=settings)
 
     def complete(
-        self,
-        sources: Sequence[Source],
-        texts: Sequence[CanvasText],
-        *,
-        names: Sequence[str],
-        settings: config.Decode,
-    ) -> list[Answer[Completion]]:
-        """Write around the canvas of each source; names: what error messages call the canvases."""
+        self, requests: Sequence[CompletionRequest], *, settings: config.Decode
+    ) -> list[Answer[Completion] | UserError]:
+        """Write around the canvas of each request; one that can't be completed gets the error instead."""
         check_completes(self.trained, settings)
-        encoded = self._encoder.encode_sources(sources)
-        canvases = compile_canvases(self.trained, encoded, texts, names=names)
-        own: list[list[Completion]] = []
-        for first in range(0, len(sources), BATCH_CHUNK):
-            chunk = slice(first, first + BATCH_CHUNK)
-            own += complete_batch(
-                self.trained,
-                encoded[chunk],
-                canvases[chunk],
-                settings=settings.alone,
-                device=self.device,
-                first_line=first,
-            )
-        of_partners: list[Sequence[Sequence[Completion]]] = [
-            partner.complete(sources, texts, names=names, settings=settings.alone)
-            for partner in self._partners(settings)
+        found: list[Sequence[Sequence[Completion] | UserError]] = [
+            self._complete_alone(requests, settings=settings.alone),
+            *(partner.complete(requests, settings=settings.alone) for partner in self._partners(settings)),
         ]
-        return self._reranked(sources, [own, *of_partners], settings=settings)
+        errors = {
+            index: one for results in found for index, one in enumerate(results) if isinstance(one, UserError)
+        }
+        completed = [index for index in range(len(requests)) if index not in errors]
+        answers = self._reranked(
+            [requests[index].source for index in completed],
+            [[_hypotheses(results[index]) for index in completed] for results in found],
+            settings=settings,
+        )
+        answered: dict[int, Answer[Completion] | UserError] = {**errors}
+        answered.update(zip(completed, answers, strict=True))
+        return [answered[index] for index in range(len(requests))]
+
+    def _complete_alone(
+        self, requests: Sequence[CompletionRequest], *, settings: config.Decode
+    ) -> list[list[Completion] | UserError]:
+        """What this model finds without others."""
+        results: dict[int, list[Completion] | UserError] = {}
+        compiled: list[tuple[int, EncodedSource, CompiledCanvas]] = []
+        for index, (source, request) in enumerate(zip(self._encode_each(requests), requests, strict=True)):
+            try:
+                if isinstance(source, UserError):
+                    raise source
+                canvas = compile_canvas(self.trained, source, request, settings=settings)
+                compiled.append((index, source, canvas))
+            except UserError as error:
+                results[index] = error
+        for first in range(0, len(compiled), BATCH_CHUNK):
+            indices, sources, canvases = zip(*compiled[first : first + BATCH_CHUNK], strict=True)
+            answers = complete_batch(
+                self.trained,
+                sources,
+                canvases,
+                settings=settings,
+                device=self.device,
+                lines=[requests[index].line for index in indices],
+            )
+            results.update(zip(indices, answers, strict=True))
+        return [results[index] for index in range(len(requests))]
+
+    def _encode_each(self, requests: Sequence[CompletionRequest]) -> Sequence[EncodedSource | UserError]:
+        """Encode all sources at once, or, if one is refused, one by one to find out which."""
+        try:
+            return self._encoder.encode_sources([request.source for request in requests])
+        except UserError as error:
+            if len(requests) == 1:
+                return [error]
+            return [one for request in requests for one in self._encode_each([request])]
 
     def score(
         self,
@@ -198,6 +232,11 @@ class LoadedModel:
             one.score / (len(one.positions) + 1) ** penalty  # each token is a step, and so is the end
             for one in scores
         ]
+
+
+def _hypotheses(result: Sequence[Completion] | UserError) -> Sequence[Completion]:
+    assert not isinstance(result, UserError), "refused requests are not reranked"
+    return result
 
 
 def _check_precision(precision: str, device: torch.device) -> None:
