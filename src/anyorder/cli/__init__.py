@@ -11,6 +11,7 @@ from anyorder.cli import (
     average,
     bench,
     card,
+    check,
     compare,
     complete,
     demo,
@@ -25,6 +26,7 @@ from anyorder.cli import (
     prepare,
     score,
     search_orders,
+    task,
     train,
 )
 
@@ -53,6 +55,8 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("order")(order.order)
 app.command("orders", epilog=orders.DEFINITIONS)(orders.orders)
+app.command("task")(task.task)
+app.command("check")(check.check)
 app.command("demo")(demo.demo)
 app.add_typer(bench.app, name="bench")
 
