@@ -27,7 +27,7 @@ from corpora import (
 )
 
 from anyorder.adaptive.candidates import Orders
-from anyorder.adaptive.objective import annealed, learn_from, order_weights, search_batch, searching
+from anyorder.adaptive.objective import annealed_search, learn_from, order_weights, search_batch, searching
 from anyorder.adaptive.schedule import summarise
 from anyorder.adaptive.store import OrderStore, SearchStopped, search_and_store, stored_orders_folder
 from anyorder.config.order import Search
@@ -45,6 +45,7 @@ from anyorder.training.trainer import train
 
 ADAPTIVE = [
     "order.name=sao",
+    "search.method=guided",
     "search.bootstrap_steps=4",
     "search.beam=3",
     "search.refresh=1",
@@ -57,10 +58,10 @@ def test_weights_by_hand() -> None:
     posterior = torch.tensor([[1 / (1 + np.exp(-1)), 1 / (1 + np.exp(1)), 0.0], [1.0, 0.0, 0.0]])
     sharper = torch.tensor([[1 / (1 + np.exp(-4)), 1 / (1 + np.exp(4)), 0.0], [1.0, 0.0, 0.0]])
     expected = {
-        Search(weights="uniform"): [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]],
-        Search(weights="best"): [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]],
-        Search(weights="posterior"): posterior.tolist(),
-        Search(weights="posterior", temperature=0.25): sharper.tolist(),
+        Search(method="guided", weights="uniform"): [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]],
+        Search(method="guided", weights="best"): [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]],
+        Search(method="guided", weights="posterior"): posterior.tolist(),
+        Search(method="guided", weights="posterior", temperature=0.25): sharper.tolist(),
     }
     for settings, weights in expected.items():
         torch.testing.assert_close(order_weights(log_probs, settings), torch.tensor(weights))
@@ -71,7 +72,7 @@ def test_all_orders_of_a_batch_are_learned_by_weight() -> None:
     model = tiny_model()
     examples = random_examples(lengths=[4, 2, 1], seed=2)
     batch = collate(examples)
-    settings = Search(beam=3, learn_from="all")
+    settings = Search(method="guided", beam=3, learn_from="all")
     orders = search_batch(model, batch, settings)
     weights = order_weights(orders.log_probs, settings).double()
     expected = 0.0
@@ -89,8 +90,12 @@ def test_all_orders_of_a_batch_are_learned_by_weight() -> None:
 
 def test_orders_of_a_target_count_as_one() -> None:
     batch = collate(random_examples(lengths=[4, 2, 7], seed=2))
-    orders = search_batch(tiny_model(), batch, Search(beam=3))
-    for settings in (Search(learn_from="all"), Search(learn_from="all", weights="uniform"), Search()):
+    orders = search_batch(tiny_model(), batch, Search(method="guided", beam=3))
+    for settings in (
+        Search(method="guided", learn_from="all"),
+        Search(method="guided", learn_from="all", weights="uniform"),
+        Search(method="guided"),
+    ):
         assert learn_from(batch, orders, settings).steps == pytest.approx(5 + 3 + 8, abs=1e-4)
 
 
@@ -99,7 +104,7 @@ def test_one_order_is_drawn_by_weight() -> None:
     positions = torch.tensor([[[1, 2, 3], [3, 2, 1]]])
     orders = Orders(positions=positions, log_probs=torch.tensor([[0.25, 0.75]]).log())
     chance = torch.Generator().manual_seed(1)
-    settings = Search(beam=2, weights="posterior")
+    settings = Search(method="guided", beam=2, weights="posterior")
     drawn = [learn_from(batch, orders, settings, generator=chance).order[0, 0].item() for _ in range(400)]
     assert 0.68 < drawn.count(3) / 400 < 0.82
 
@@ -107,16 +112,16 @@ def test_one_order_is_drawn_by_weight() -> None:
 def test_targets_too_long_to_search_keep_their_order() -> None:
     model = tiny_model()
     batch = collate(random_examples(lengths=[6, 3], seed=4))
-    orders = search_batch(model, batch, Search(beam=4, max_length=5))
+    orders = search_batch(model, batch, Search(method="guided", beam=4, max_length=5))
     assert orders.positions[0, 0].tolist() == batch.order[0].tolist()
-    assert order_weights(orders.log_probs, Search())[0].tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert order_weights(orders.log_probs, Search(method="guided"))[0].tolist() == [1.0, 0.0, 0.0, 0.0]
     assert sum(orders.log_probs[1] > NEG_INF) == 4
 
 
 def test_the_search_has_its_own_dropout_and_leaves_the_model_as_it_was() -> None:
     model = tiny_model(dropout=0.3).eval()
     batch = collate(random_examples(lengths=[5], seed=1))
-    settings = Search(beam=2, dropout=0.5)
+    settings = Search(method="guided", beam=2, dropout=0.5)
     plain = search_batch(model, batch, settings).log_probs
     with searching(model, settings):
         assert not torch.equal(search_batch(model, batch, settings).log_probs, plain)
@@ -127,7 +132,12 @@ def test_the_search_has_its_own_dropout_and_leaves_the_model_as_it_was() -> None
 
 def test_stored_orders_are_those_found(tmp_path: Path) -> None:
     recipe = recipe_of(
-        learned().recipe, tmp_path / "run", "order.name=sao", "search.beam=3", "search.dropout=0"
+        learned().recipe,
+        tmp_path / "run",
+        "order.name=sao",
+        "search.method=guided",
+        "search.beam=3",
+        "search.dropout=0",
     )
     data = prepare(recipe).train
     (tmp_path / "run").mkdir()
@@ -145,7 +155,15 @@ def test_stored_orders_are_those_found(tmp_path: Path) -> None:
     assert np.array_equal(again.log_probs, stored.log_probs)
 
 
-@pytest.mark.parametrize("how", [[], ["search.refresh=0"], ["search.refresh=0", "search.learn_from=all"]])
+@pytest.mark.parametrize(
+    "how",
+    [
+        [],
+        ["search.refresh=0"],
+        ["search.refresh=0", "search.learn_from=all"],
+        ["search.method=drawn", "search.refresh=0", "search.anneal_steps=6", "search.beam=2"],
+    ],
+)
 def test_a_run_with_searched_orders_goes_on_where_it_stopped(how: list[str], tmp_path: Path) -> None:
     """Bit for bit, also when the orders in use were found before the checkpoint."""
     options = [*ADAPTIVE, *how, "train.validate_every=3", "model.dropout=0.1"]
@@ -195,7 +213,9 @@ def test_each_search_is_logged_once(tmp_path: Path) -> None:
 
 
 def test_a_search_is_summarised_by_the_orders_stored(tmp_path: Path) -> None:
-    recipe = recipe_of(learned().recipe, tmp_path / "run", "order.name=sao", "search.beam=2")
+    recipe = recipe_of(
+        learned().recipe, tmp_path / "run", "order.name=sao", "search.method=guided", "search.beam=2"
+    )
     data = prepare(recipe).train
     lengths = data.corpus.target.lengths()
     tokens, pairs = int(lengths.sum()), len(data)
@@ -229,7 +249,13 @@ def test_a_search_is_summarised_by_the_orders_stored(tmp_path: Path) -> None:
 def test_who_finds_only_the_bootstrap_order_learns_what_that_order_teaches(tmp_path: Path) -> None:
     """Byte for byte, which is what the log's counts are for."""
     common = ["model.dropout=0", "train.steps=70", "train.validate_every=70", "train.lr=0.01"]
-    search = ["order.name=sao", "search.bootstrap_steps=60", "search.beam=2", "search.dropout=0"]
+    search = [
+        "order.name=sao",
+        "search.method=guided",
+        "search.bootstrap_steps=60",
+        "search.beam=2",
+        "search.dropout=0",
+    ]
     search += ["search.weights=best"]
     learn(learned().recipe, tmp_path / "sao", *common, *search)
     learn(learned().recipe, tmp_path / "l2r", *common)
@@ -241,7 +267,9 @@ def test_who_finds_only_the_bootstrap_order_learns_what_that_order_teaches(tmp_p
 
 def test_by_default_the_bootstrap_is_the_papers_or_a_quarter_of_a_short_run(tmp_path: Path) -> None:
     def bootstrap_steps(*overrides: str) -> int:
-        return recipe_of(learned().recipe, tmp_path / "run", "order.name=sao", *overrides).bootstrap_steps
+        return recipe_of(
+            learned().recipe, tmp_path / "run", "order.name=sao", "search.method=guided", *overrides
+        ).bootstrap_steps
 
     assert bootstrap_steps("train.steps=100000") == bootstrap_steps("train.steps=24000") == 6000
     assert bootstrap_steps("train.steps=200") == 50
@@ -253,7 +281,10 @@ def test_by_default_the_bootstrap_is_the_papers_or_a_quarter_of_a_short_run(tmp_
 def test_a_search_that_would_never_begin_is_refused(
     dry: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    run, sao = tmp_path / "run", ["order.name=sao", "search.bootstrap_steps=12", "train.steps=12"]
+    run, sao = (
+        tmp_path / "run",
+        ["order.name=sao", "search.method=guided", "search.bootstrap_steps=12", "train.steps=12"],
+    )
     answer = call_here(capsys, "train", learned().recipe, *sao, f"run={run}", *dry)
     assert_one_line_refusal(
         answer, 'search.bootstrap_steps = 12: must be less than train.steps = 12, or order.name = "sao" never'
@@ -262,20 +293,61 @@ def test_a_search_that_would_never_begin_is_refused(
 
 
 def test_a_resumed_run_keeps_the_bootstrap_that_it_began_with(tmp_path: Path) -> None:
-    """Also a run that began when the default was 6,000, whatever the number of updates."""
-    run, options = tmp_path / "run", ["order.name=sao", "search.beam=2"]
+    run, options = tmp_path / "run", ["order.name=sao", "search.method=guided", "search.beam=2"]
     learn(learned().recipe, run, *options, "train.steps=8", "train.validate_every=4")
     assert recipe_of_run(run).search.bootstrap_steps == 2
     learn(learned().recipe, run, *options, "train.steps=12", "train.validate_every=4", resume=True)
     assert recipe_of_run(run).search.bootstrap_steps == 2
 
-    old = tmp_path / "old"
-    learn(learned().recipe, old, "train.steps=4")
-    saved = json.loads((old / "recipe.json").read_text())
-    saved["search"]["bootstrap_steps"] = 6000
-    (old / "recipe.json").write_text(json.dumps(saved))
-    learn(learned().recipe, old, "train.steps=8", resume=True)
-    assert recipe_of_run(old).search.bootstrap_steps == 6000
+
+@pytest.mark.parametrize(("look_ahead", "method"), [(True, "guided"), (False, "paper")])
+def test_a_run_from_before_methods_had_names_goes_on(look_ahead: bool, method: str, tmp_path: Path) -> None:
+    """Its recipe says `look_ahead` instead, and lists all other keys."""
+    options = ["order.name=sao", f"search.method={method}", "search.beam=2", "train.validate_every=4"]
+    for run in ("old", "new"):
+        learn(learned().recipe, tmp_path / run, *options, "train.steps=4")
+    recipe = tmp_path / "old" / "recipe.json"
+    saved = json.loads(recipe.read_text())
+    del saved["search"]["method"]
+    saved["search"]["look_ahead"] = look_ahead
+    saved["search"]["anneal_steps"] = 0
+    recipe.write_text(json.dumps(saved))
+    for run in ("old", "new"):
+        learn(learned().recipe, tmp_path / run, *options, "train.steps=8", resume=True)
+    assert recipe_of_run(tmp_path / "old").search.method == method
+    assert last_weights(tmp_path / "old") == last_weights(tmp_path / "new")
+
+
+def test_a_run_in_a_fixed_order_goes_on_whatever_its_search_would_have_been(tmp_path: Path) -> None:
+    learn(learned().recipe, tmp_path / "run", "search.method=guided", "train.steps=4")
+    learn(learned().recipe, tmp_path / "run", "train.steps=8", resume=True)
+
+
+def test_a_method_sets_what_belongs_to_it() -> None:
+    paper = Search(method="paper")
+    assert (paper.beam, paper.refresh, paper.learn_from, paper.weights) == (8, 0, "all", "uniform")
+    assert (paper.dropout, paper.bootstrap, paper.bootstrap_steps) == (0.1, "l2r", None)
+    drawn = Search()
+    assert (drawn.method, drawn.beam, drawn.refresh, drawn.bootstrap_steps) == ("drawn", 1, 0, 0)
+    assert Search(beam=8).given() == {"beam": 8}, "not left out because it is the default of another method"
+    assert Search(**Search(method="guided", refresh=2).given()) == Search(method="guided", refresh=2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "complaint"),
+    [
+        (["search.refresh=4"], 'refresh = 4: must be 0 for method = "drawn"'),
+        (["search.gumbel=1"], 'gumbel = 1.0: must be 0 for method = "drawn"'),
+        (["search.method=best"], "search.method = \"best\": must be 'drawn', 'guided' or 'paper'"),
+    ],
+)
+def test_keys_that_a_method_has_no_use_for_are_refused(
+    keys: list[str], complaint: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    answer = call_here(capsys, "train", learned().recipe, "order.name=sao", *keys, f"run={run}")
+    assert_one_line_refusal(answer, complaint)
+    assert not run.exists()
 
 
 def test_a_model_whose_search_never_began_is_not_called_searched(
@@ -301,23 +373,43 @@ def test_a_model_whose_search_never_began_is_not_called_searched(
 
 def test_a_bootstrap_that_is_no_order_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"search.bootstrap must be a fixed order, not sao"):
-        recipe_of(learned().recipe, tmp_path / "run", "order.name=sao", "search.bootstrap=sao")
+        recipe_of(
+            learned().recipe,
+            tmp_path / "run",
+            "order.name=sao",
+            "search.method=guided",
+            "search.bootstrap=sao",
+        )
 
 
 def test_the_temperature_falls_by_equal_factors() -> None:
-    settings = Search(start_temperature=8.0, temperature=0.5, anneal_steps=4)
-    temperatures = {
-        step: annealed(settings, step=step, bootstrap_steps=10).temperature
-        for step in (10, 11, 12, 14, 15, 99)
-    }
+    falling = ["search.start_temperature=8", "search.temperature=0.5", "search.anneal_steps=4"]
+    recipe = searched_recipe("search.bootstrap_steps=10", *falling)
+    temperatures = {step: annealed_search(recipe, step=step).temperature for step in (10, 11, 12, 14, 15, 99)}
     assert temperatures == pytest.approx({10: 8.0, 11: 4.0, 12: 2.0, 14: 0.5, 15: 0.5, 99: 0.5})
-    assert annealed(Search(), step=11, bootstrap_steps=10).temperature == 1.0
+    assert annealed_search(searched_recipe("search.bootstrap_steps=10"), step=11).temperature == 1.0
 
 
 def test_gumbel_noise_falls_with_the_temperature() -> None:
-    settings = Search(start_temperature=3.0, temperature=1.0, anneal_steps=2, gumbel=0.5)
-    noise = {step: annealed(settings, step=step, bootstrap_steps=0).gumbel for step in (0, 2, 3)}
+    falling = ["search.start_temperature=3", "search.anneal_steps=2", "search.gumbel=0.5"]
+    recipe = searched_recipe("search.bootstrap_steps=0", *falling)
+    noise = {step: annealed_search(recipe, step=step).gumbel for step in (0, 2, 3)}
     assert noise == pytest.approx({0: 1.5, 2: 0.5, 3: 0.5})
+
+
+def test_drawn_orders_cool_for_two_thirds_of_the_updates_by_default() -> None:
+    recipe = searched_recipe("search.method=drawn", "train.steps=90")
+    temperatures = [annealed_search(recipe, step=step).temperature for step in (1, 30, 61, 90)]
+    assert temperatures[0] == pytest.approx(3.0, abs=0.1)
+    assert temperatures == sorted(temperatures, reverse=True)
+    assert temperatures[2] == temperatures[3] == recipe.search.temperature
+    assert annealed_search(searched_recipe("search.method=drawn", "search.anneal_steps=0"), step=1) == (
+        Search(method="drawn", anneal_steps=0)
+    )
+
+
+def searched_recipe(*overrides: str) -> Recipe:
+    return recipe_of(learned().recipe, Path("run"), "order.name=sao", "search.method=guided", *overrides)
 
 
 @dataclass
@@ -334,7 +426,9 @@ class StoppedAfter:
 
 def test_a_stopped_search_goes_on_where_it_was(tmp_path: Path) -> None:
     """What was found stays; the whole is what a search without a stop finds, dropout included."""
-    recipe = recipe_of(learned().recipe, tmp_path / "stopped", "order.name=sao", "search.beam=3")
+    recipe = recipe_of(
+        learned().recipe, tmp_path / "stopped", "order.name=sao", "search.method=guided", "search.beam=3"
+    )
     whole = recipe.model_copy(update={"run": tmp_path / "whole"})
     data, here = prepare(recipe).train, Processes(rank=0, count=1, device=torch.device("cpu"))
 
@@ -361,7 +455,9 @@ def test_a_stopped_search_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_stopped_search_of_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
-    recipe = recipe_of(learned().recipe, tmp_path / "run", "order.name=sao", "search.beam=3")
+    recipe = recipe_of(
+        learned().recipe, tmp_path / "run", "order.name=sao", "search.method=guided", "search.beam=3"
+    )
     data, here = prepare(recipe).train, Processes(rank=0, count=1, device=torch.device("cpu"))
     model = tiny_model(words=40, dtype=torch.float32)
     with pytest.raises(SearchStopped):
@@ -371,7 +467,7 @@ def test_a_stopped_search_of_other_settings_is_not_gone_on_with(tmp_path: Path) 
 
 
 def test_a_full_disk_is_said_before_anything_is_searched(tmp_path: Path) -> None:
-    recipe = recipe_of(learned().recipe, tmp_path / "run", "order.name=sao")
+    recipe = recipe_of(learned().recipe, tmp_path / "run", "order.name=sao", "search.method=guided")
     data, here = prepare(recipe).train, Processes(rank=0, count=1, device=torch.device("cpu"))
     with full_disk(), pytest.raises(UserError, match=r"step-7: can't be written: File too large"):
         search_and_store(tiny_model(words=40, dtype=torch.float32), data, recipe, here, step=7)
@@ -505,7 +601,7 @@ def test_an_order_that_is_known_is_never_lost() -> None:
     for seed in range(4):
         batch = collate(random_examples(lengths=lengths, seed=seed))
         for beam in (1, 3):
-            orders = search_batch(model, batch, Search(beam=beam))
+            orders = search_batch(model, batch, Search(method="guided", beam=beam))
             with torch.no_grad():
                 scores = score_steps(model, model.encode(batch.source, batch.source_mask), batch)
             known = scores.word.sum(dim=1) + scores.gap.sum(dim=1)
@@ -532,7 +628,7 @@ def test_looking_ahead_finds_the_order_that_a_model_was_taught(tmp_path: Path) -
         positions = search_batch(trained.model, batch, search).positions[:, 0]
         return float((positions == right_to_left).all(dim=1).float().mean())
 
-    assert share_taught(Search(beam=2)) > share_taught(Search(beam=2, look_ahead=False)) + 0.2
+    assert share_taught(Search(method="guided", beam=2)) > share_taught(Search(method="paper", beam=2)) + 0.2
 
 
 def test_a_saved_recipe_takes_keys_of_sections_that_it_lacks(tmp_path: Path) -> None:

@@ -86,7 +86,15 @@ def searched_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has searched orders and goes on learning from them."""
     run = tmp_path_factory.mktemp("searched") / "run"
     settings = ["search.bootstrap_steps=2", "search.refresh=100", "search.beam=3", "search.max_length=4"]
-    learn(learned().recipe, run, "order.name=sao", *settings, "train.steps=4", "train.validate_every=3")
+    learn(
+        learned().recipe,
+        run,
+        "order.name=sao",
+        "search.method=guided",
+        *settings,
+        "train.steps=4",
+        "train.validate_every=3",
+    )
     return run
 
 
@@ -125,7 +133,7 @@ def test_how_clearly_the_best_order_stands_out_is_shown(capsys: Capture, searche
 
 def test_stored_orders_have_words_that_the_vocabulary_lacks(capsys: Capture, tmp_path: Path) -> None:
     run, settings = tmp_path / "run", ["search.bootstrap_steps=2", "search.refresh=9", "text.min_count=60"]
-    learn(learned().recipe, run, "order.name=sao", *settings, "train.steps=4")
+    learn(learned().recipe, run, "order.name=sao", "search.method=guided", *settings, "train.steps=4")
     (report,) = json_lines(call_here(capsys, "orders", run, "--stored", "--json"))
     targets = (learned().folder / "train.target").read_text().splitlines()
     assert [" ".join(one["words"]) for one in report["sentences"]] == targets

@@ -118,7 +118,13 @@ def test_what_the_files_do_not_tell_is_left_out(run: Path) -> None:
 
 
 def test_what_searches_found_is_told(tmp_path: Path) -> None:
-    sao = ["order.name=sao", "search.bootstrap=r2l", "search.bootstrap_steps=4", "search.beam=2"]
+    sao = [
+        "order.name=sao",
+        "search.method=guided",
+        "search.bootstrap=r2l",
+        "search.bootstrap_steps=4",
+        "search.beam=2",
+    ]
     learn(learned().recipe, tmp_path / "run", *sao, "search.refresh=1", "train.steps=14")
     logged = [line for line in metrics(tmp_path / "run") if "searched_targets" in line]
     counts = [

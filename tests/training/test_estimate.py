@@ -96,7 +96,11 @@ def test_the_largest_batch_is_the_longest_where_all_have_as_many_pairs(tmp_path:
 @pytest.mark.parametrize("bootstrap", [0, 5])
 def test_searches_are_told_apart(tmp_path: Path, bootstrap: int, refresh: int) -> None:
     estimated = forecast(
-        tmp_path, "order.name=sao", f"search.bootstrap_steps={bootstrap}", f"search.refresh={refresh}"
+        tmp_path,
+        "order.name=sao",
+        "search.method=guided",
+        f"search.bootstrap_steps={bootstrap}",
+        f"search.refresh={refresh}",
     )
     free = 12 - bootstrap
     epochs = ceil(free / estimated.updates_an_epoch)  # that are at least begun
@@ -112,7 +116,7 @@ def test_searches_are_told_apart(tmp_path: Path, bootstrap: int, refresh: int) -
 
 
 def test_a_short_training_searches_by_default(tmp_path: Path) -> None:
-    estimated = forecast(tmp_path, "order.name=sao", "search.refresh=0")
+    estimated = forecast(tmp_path, "order.name=sao", "search.method=guided", "search.refresh=0")
     assert [(work.name, work.times) for work in estimated.work[:2]] == [
         ("updates in the order l2r", 3),  # a quarter
         ("updates in orders that were found", 9),

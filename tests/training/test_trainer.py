@@ -345,6 +345,7 @@ def test_a_search_by_a_model_that_has_diverged_is_told_as_such(
 ) -> None:
     search = (
         "order.name=sao",
+        "search.method=guided",
         "search.bootstrap_steps=0",
         "search.refresh=0",
         f"search.learn_from={learn_from}",

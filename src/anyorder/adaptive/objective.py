@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from anyorder import config
 from anyorder.adaptive.beam import search_guided, search_thoroughly, search_unguided
 from anyorder.adaptive.candidates import Orders
+from anyorder.adaptive.sampling import draw_for_batch
 from anyorder.data.batches import Batch
 from anyorder.insertion import NEG_INF
+from anyorder.models.encoder_decoder import Memory
 from anyorder.models.indigo import Indigo
 from anyorder.system.devices import in_precision
 
@@ -25,10 +27,10 @@ from anyorder.system.devices import in_precision
 
 @torch.no_grad()
 def search_batch(model: Indigo, batch: Batch, settings: config.Search, *, thoroughly: bool = False) -> Orders:
-    """Search the best orders of a batch's targets; targets too long to search keep the order they have.
+    """Find orders of a batch's targets; targets too long to search keep the order they have.
 
-    With `look_ahead`, the orders of the batch guide the search and are replaced only by better ones.
-    Dropout is on if the model is in training mode.
+    A guided search starts from the orders of the batch and replaces them only by better ones. Dropout is on
+    if the model is in training mode.
     thoroughly: search as well as possible, whatever the settings, for pairs whose best orders are unknown.
     """
     orders = Orders(
@@ -43,14 +45,20 @@ def search_batch(model: Indigo, batch: Batch, settings: config.Search, *, thorou
         if thoroughly:
             found = search_thoroughly(model, memory, pairs, width=settings.beam)
         else:
-            search = search_guided if settings.look_ahead else search_unguided
-            found = search(model, memory, pairs, width=settings.beam, noise=settings.gumbel)
+            found = _find(model, memory, pairs, settings)
         # A short target has fewer than B orders: its best one fills the rest, with a weight of zero.
         orders.positions[short] = found.positions.where(
             found.log_probs[..., None] > NEG_INF, found.positions[:, :1]
         )
         orders.log_probs[short] = found.log_probs.to(orders.log_probs)
     return orders
+
+
+def _find(model: Indigo, memory: Memory, batch: Batch, settings: config.Search) -> Orders:
+    if settings.method == "drawn":
+        return draw_for_batch(model, memory, batch, count=settings.beam, temperature=settings.temperature)
+    search = search_guided if settings.method == "guided" else search_unguided
+    return search(model, memory, batch, width=settings.beam, noise=settings.gumbel)
 
 
 @contextmanager
@@ -86,12 +94,13 @@ def order_weights(log_probs: Tensor, settings: config.Search) -> Tensor:
     return (log_probs / settings.temperature).softmax(dim=1)
 
 
-def annealed(settings: config.Search, *, step: int, bootstrap_steps: int) -> config.Search:
+def annealed_search(recipe: config.Recipe, *, step: int) -> config.Search:
     """The settings with the temperature of an update, which also scales the Gumbel noise."""
-    searched_steps = max(0, step - bootstrap_steps)
-    if searched_steps >= settings.anneal_steps:
+    settings, anneal_steps = recipe.search, recipe.anneal_steps
+    searched_steps = max(0, step - recipe.bootstrap_steps)
+    if searched_steps >= anneal_steps:
         return settings
-    factor = (settings.temperature / settings.start_temperature) ** (searched_steps / settings.anneal_steps)
+    factor = (settings.temperature / settings.start_temperature) ** (searched_steps / anneal_steps)
     temperature = settings.start_temperature * factor
     gumbel = settings.gumbel * temperature / settings.temperature
     return settings.model_copy(update={"temperature": temperature, "gumbel": gumbel})

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from anyorder import config
-from anyorder.adaptive.objective import annealed, learn_from, order_weights, search_batch, searching
+from anyorder.adaptive.objective import annealed_search, learn_from, order_weights, search_batch, searching
 from anyorder.adaptive.store import OrderStore, orders_are_stored, search_and_store
 from anyorder.data.batches import Batch, mixed_seed
 from anyorder.data.dataset import Dataset
@@ -108,7 +108,7 @@ class OrderSchedule:
         return int((self.data.corpus.target.lengths() > self.search.max_length).sum())
 
     def _annealed(self, step: int) -> config.Search:
-        return annealed(self.search, step=step, bootstrap_steps=self.recipe.bootstrap_steps)
+        return annealed_search(self.recipe, step=step)
 
     def _indigo(self) -> Indigo:
         return ordered(self.model, purpose="order.name = sao")

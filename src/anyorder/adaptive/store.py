@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from anyorder import config
 from anyorder.adaptive.candidates import Orders
-from anyorder.adaptive.objective import annealed, search_batch, searching
+from anyorder.adaptive.objective import annealed_search, search_batch, searching
 from anyorder.data.batches import collate, mixed_seed, plan_epoch
 from anyorder.data.dataset import Dataset
 from anyorder.errors import UserError
@@ -160,7 +160,7 @@ class _SearchWorker:
     ) -> None:
         self.model, self.data, self.recipe, self.processes = model, data, recipe, processes
         self.step, self.known = step, known
-        self.settings = annealed(recipe.search, step=step, bootstrap_steps=recipe.bootstrap_steps)
+        self.settings = annealed_search(recipe, step=step)
         self.store = OrderStore.open(folder, data, mode="r+")
         self.done: NDArray[np.uint8] = np.load(folder / DONE_FILE, mmap_mode="r+")
 

@@ -15,6 +15,7 @@ from anyorder.adaptive.candidates import Orders
 from anyorder.adaptive.objective import learn_from, search_batch, searching
 from anyorder.bench.timing import Measurement, calibration, interleaved, shares_of_time, time_rows
 from anyorder.config.model import Shape
+from anyorder.config.order import Method
 from anyorder.data.batches import Batch, Example, collate
 from anyorder.models.attention import DecoderLayer
 from anyorder.models.choices import StepChoices
@@ -44,10 +45,11 @@ def bench_sao(workload: SaoWorkload, *, repeats: int) -> list[Measurement]:
     trainer = SingleBatchTrainer(workload)
     steps: dict[str, Callable[[], object]] = {BASELINE: trainer.step}
     for beam in BEAMS:
-        steps[f"search as in the paper, B = {beam}"] = partial(trainer.search, beam, look_ahead=False)
-        steps[f"search that looks ahead, B = {beam}"] = partial(trainer.search, beam)
+        steps[f"search as in the paper, B = {beam}"] = partial(trainer.search, beam, method="paper")
+        steps[f"guided search, B = {beam}"] = partial(trainer.search, beam)
         steps[f"SAO as in the paper, B = {beam}"] = partial(trainer.paper_step, beam)
     plain = f"{workload.refresh} epochs {BASELINE}"
+    steps["SAO with drawn orders"] = trainer.drawn_step
     epochs: dict[str, Callable[[], object]] = {plain: trainer.epochs}
     for beam in BEAMS:
         epochs[f"{workload.refresh} epochs of SAO, B = {beam}"] = partial(trainer.epochs, beam)
@@ -78,16 +80,21 @@ class SingleBatchTrainer:
         """Make an update. batch: None for the batch of this trainer, left to right."""
         self.optimiser.update(1, [batch or self.batch])
 
-    def search(self, beam: int, *, look_ahead: bool = True) -> Orders:
-        """Search the orders of the batch."""
-        search = config.Search(beam=beam, look_ahead=look_ahead)
+    def search(self, beam: int, *, method: Method = "guided") -> Orders:
+        """Find orders of the batch."""
+        search = config.Search(beam=beam, method=method)
         with searching(self.model, search):
             return search_batch(self.model, self.batch, search)
 
+    def drawn_step(self) -> None:
+        """Make an update in one drawn order of each target."""
+        settings = config.Search(method="drawn")
+        self.step(learn_from(self.batch, self.search(settings.beam, method="drawn"), settings))
+
     def paper_step(self, beam: int) -> None:
         """Make an update as in the paper: search, then learn from all orders found with equal weights."""
-        faithful = config.Search(beam=beam, learn_from="all", weights="uniform")
-        self.step(learn_from(self.batch, self.search(beam, look_ahead=False), faithful))
+        faithful = config.Search(beam=beam, method="paper")
+        self.step(learn_from(self.batch, self.search(beam, method="paper"), faithful))
 
     def epochs(self, beam: int = 0) -> None:
         """Train until orders are searched again. beam: 0 for left to right.
@@ -96,7 +103,9 @@ class SingleBatchTrainer:
         """
         orders = self.search(beam) if beam else None
         for _ in range(self.workload.refresh):
-            self.step(learn_from(self.batch, orders, config.Search(beam=beam)) if orders else None)
+            self.step(
+                learn_from(self.batch, orders, config.Search(beam=beam, method="guided")) if orders else None
+            )
 
     def parts(self) -> dict[str, list[tuple[object, str]]]:
         """Return the methods of the model, grouped by what they compute."""

@@ -12,10 +12,10 @@ from anyorder.cli.output import check_output_file, results
 def demo(
     folder: Path = typer.Option(Path("runs/demo"), "--folder", help="Folder for the data and the models."),
     page: Path = typer.Option(
-        Path("demo.html"), "--page", help="File for the web page that replays the captions."
+        Path("demo.html"), "--page", help="File for the web page that replays what they write."
     ),
 ) -> None:
-    """Train two models in different orders to describe drawn pictures, and show how they write captions.
+    """Let a trained model write code, train small ones to describe pictures, and one that finds its order.
 
     Example: `anyorder demo`
     """

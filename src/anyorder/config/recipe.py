@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from anyorder.config.data import Data, Text
 from anyorder.config.decode import Decode
 from anyorder.config.model import Insertion, Model, kinds_with
-from anyorder.config.order import LARGEST_BOOTSTRAP_PART, PAPER_BOOTSTRAP_STEPS, Order, Search
+from anyorder.config.order import ANNEALED_PART, LARGEST_BOOTSTRAP_PART, PAPER_BOOTSTRAP_STEPS, Order, Search
 from anyorder.config.section import Section, checked, expand_home
 from anyorder.config.train import Canvas, Train
 from anyorder.errors import UserError
@@ -106,6 +106,14 @@ class Recipe(Section):
         return min(PAPER_BOOTSTRAP_STEPS, self.train.steps // LARGEST_BOOTSTRAP_PART)
 
     @property
+    def anneal_steps(self) -> int:
+        """Updates after the bootstrap in which the temperature of the search falls."""
+        if self.search.anneal_steps is not None:
+            return self.search.anneal_steps
+        searched = max(0, self.train.steps - self.bootstrap_steps)
+        return round(searched * ANNEALED_PART) if self.search.method == "drawn" else 0
+
+    @property
     def sourceless(self) -> bool:
         """Whether the data has targets only, which are written without any source."""
         return self.data.train.read == "nothing"
@@ -134,6 +142,8 @@ class Recipe(Section):
         """
         if self.adaptive and not self.searches(self.train.steps):
             return f"{self.order.name} (no search: bootstrap only)"
+        if self.adaptive and self.search.method != "guided":
+            return f"{self.order.name} ({self.search.method})"
         return self.order.name if self.model.abilities.beam_search else "none"
 
     def misfit(self, decode: Decode) -> str | None:

@@ -32,7 +32,6 @@ SIZES: dict[Size, dict[str, dict[str, Any]]] = {
             "dropout": 0.2,
         },
         "train": {"steps": 4000, "batch_tokens": 3000, "lr": 2e-3, "warmup": 400, "validate_every": 500},
-        "search": {"bootstrap_steps": 1000},
         "text": {"vocabulary": 4000},
     },
     "small": {
@@ -45,10 +44,9 @@ SIZES: dict[Size, dict[str, dict[str, Any]]] = {
             "dropout": 0.2,
         },
         "train": {"steps": 20_000, "batch_tokens": 6000, "lr": 1e-3, "warmup": 1000, "validate_every": 1000},
-        "search": {"bootstrap_steps": 4000},
         "text": {"vocabulary": 8000},
     },
-    "base": {"model": {}, "train": {}, "search": {"bootstrap_steps": 6000}, "text": {}},
+    "base": {"model": {}, "train": {}, "text": {}},
 }
 LEARNING = {"label_smoothing": 0.1, "select": "bleu", "patience": 8}
 DECODING = {"beam": 4}
@@ -59,7 +57,7 @@ SHOWN = {
     "data": "root train dev test bad_lines max_length",
     "text": "source target unit vocabulary",
     "order": "name parser files",
-    "search": "beam bootstrap bootstrap_steps refresh learn_from weights",
+    "search": "method",
     "model": "kind width hidden heads encoder_layers decoder_layers dropout encoder_positions first share",
     "train": "steps batch_tokens lr warmup label_smoothing seed precision validate_every select patience "
     "average",
@@ -106,7 +104,7 @@ def recipe_text(wishes: Wishes) -> str:
             "target": _side(wishes.target_language),
         },
         "order": _given(wishes.order),
-        "search": by_size["search"],
+        "search": {},
         "model": by_size["model"],
         "train": {**by_size["train"], **LEARNING},
         "decode": DECODING,
@@ -205,7 +203,12 @@ def _side(language: str) -> dict[str, str]:
 
 def _given(section: config.Section) -> dict[str, Any]:
     """Values that differ from the defaults, as plain data."""
-    return section.model_dump(mode="json", exclude_defaults=True)
+    given = section.model_dump(mode="json", exclude_defaults=True)
+    if isinstance(section, config.Recipe):
+        search = section.search.given()
+        given = {name: value for name, value in given.items() if name != "search"}
+        given |= {"search": search} if search else {}
+    return given
 
 
 def _section(name: str, values: Mapping[str, Any]) -> str:

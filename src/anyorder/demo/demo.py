@@ -1,4 +1,4 @@
-"""The demo: a shipped model writes code, then two small models learn to describe pictures.
+"""The demo: a shipped model writes code, small models learn to describe pictures, and one finds its order.
 
 The package draws the pictures and writes their captions, so the demo needs no data. Both models learn the
 same captions. One writes them left to right, the other rare words first.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,17 +17,16 @@ from rich.console import Console
 from rich.text import Text
 
 from anyorder.config.recipe import Recipe, load_recipe
+from anyorder.demo.found_order import Watch, show_found_order
 from anyorder.demo.pictures import Scenes, draw_scenes, patches
 from anyorder.inference.generator import Generator
 from anyorder.inference.hypothesis import Hypothesis
 from anyorder.metrics import bleu, exact
-from anyorder.training.metrics_log import TrainingListener
 from anyorder.training.trainer import train
 from anyorder.viz.page import Rendition, Replay, write_page
 from anyorder.viz.trace import draw_trace
 
 TRAIN, DEV, HELD_OUT, SHOWN = 12_000, 100, 200, 3
-Watch = Callable[[], AbstractContextManager[TrainingListener]]  # shows the progress of a training
 CODE_MODEL = "django-small"
 
 
@@ -88,7 +86,7 @@ class Described:
 
 
 def run_demo(*, folder: Path, page: Path, console: Console, watch: Watch) -> None:
-    """Run the whole demo: write code, train two models on pictures, and write a page with their captions."""
+    """Write code, learn captions in two orders, find an order, and write a page of it all."""
     say = console.print
     _write_code(console)
     scenes, held_out = draw_scenes(TRAIN + DEV + HELD_OUT, seed=1).split(held_out=HELD_OUT)
@@ -109,7 +107,8 @@ def run_demo(*, folder: Path, page: Path, console: Console, watch: Watch) -> Non
         for one in described:
             hypothesis = one.hypotheses[shown]
             say(draw_trace(hypothesis.steps, f"{ORDERS[one.order]}: {hypothesis.text}"))
-    _write_replays(page, held_out, described)
+    found = show_found_order(folder=folder, console=console, watch=watch)
+    _write_replays(page, held_out, described, found)
     say(Text.assemble("\nWatch them being written: open ", (str(page), "bold"), " in a browser."))
     say(f"Describe more: anyorder generate {folder}/rf {folder}/data/test.npy --trace")
 
@@ -158,7 +157,9 @@ def _learn_and_describe(recipe: Path, order: str, folder: Path, held_out: Scenes
     )
 
 
-def _write_replays(page: Path, held_out: Scenes, described: Sequence[Described]) -> None:
+def _write_replays(
+    page: Path, held_out: Scenes, described: Sequence[Described], found: Sequence[Replay]
+) -> None:
     replays = [
         Replay(
             picture=held_out.pictures[number],
@@ -178,7 +179,8 @@ def _write_replays(page: Path, held_out: Scenes, described: Sequence[Described])
     write_page(
         page,
         "The same sentence, written in two orders",
-        replays,
+        [*replays, *found],
         intro="Two small models were trained on the same pictures. One writes its captions from left to "
-        "right, the other the rare words first. These pictures were held out.",
+        "right, the other the rare words first. These pictures were held out. Below, two models add numbers: "
+        "one from left to right, the other in an order that it has found.",
     )

@@ -22,7 +22,7 @@ from anyorder.system.devices import check_precision
 from anyorder.system.distributed import Processes, processes
 from anyorder.system.memory import forget_peak, peak
 from anyorder.training.metrics_log import TrainingListener
-from anyorder.training.run_folder import check_run_folder, with_bootstrap_steps
+from anyorder.training.run_folder import check_run_folder, with_search_steps
 from anyorder.training.step import Pairs
 from anyorder.training.trainer import Training, load_initial_weights
 from anyorder.training.validation import Validation
@@ -119,7 +119,7 @@ def dry_run(
 
     resume, overwrite: refused where `train` refuses them; the forecast is always of a whole training.
     """
-    recipe = with_bootstrap_steps(recipe, resume=resume)
+    recipe = with_search_steps(recipe, resume=resume)
     with processes(recipe.train.device) as these:
         check_precision(recipe.train.precision, these.device)
         if these.first:

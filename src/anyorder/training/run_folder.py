@@ -40,21 +40,23 @@ def may_change(recipe: Recipe) -> frozenset[str]:
     steps = frozenset({"train.steps"} if recipe.train.schedule != "cosine" else ())
     # What is decoded for validation does not matter to a run that selects its model by the loss.
     decoding = frozenset({"decode", "train.validate_lines"} if recipe.train.select == "loss" else ())
-    return MAY_CHANGE | steps | decoding
+    search = frozenset(() if recipe.adaptive else {"search"})  # a fixed order is not searched
+    return MAY_CHANGE | steps | decoding | search
 
 
-def with_bootstrap_steps(recipe: Recipe, *, resume: bool) -> Recipe:
-    """The recipe with search.bootstrap_steps as a number, so that the run keeps it from now on.
+def with_search_steps(recipe: Recipe, *, resume: bool) -> Recipe:
+    """The recipe with search.bootstrap_steps and anneal_steps as numbers, which the run keeps from now on.
 
-    If the recipe does not say, a resumed run keeps the number that it began with, even if train.steps has
+    If the recipe does not say, a resumed run keeps the numbers that it began with, even if train.steps has
     changed. A new run whose search would never begin is refused.
     """
-    if recipe.search.bootstrap_steps is None:
-        steps = recipe.bootstrap_steps
-        if resume and (recipe.run / RECIPE_FILE).exists():
-            steps = recipe_of_run(recipe.run).bootstrap_steps
-        search = recipe.search.model_copy(update={"bootstrap_steps": steps})
-        recipe = recipe.model_copy(update={"search": search})
+    began = recipe_of_run(recipe.run) if resume and (recipe.run / RECIPE_FILE).exists() else recipe
+    given, steps = recipe.search, {}
+    if given.bootstrap_steps is None:
+        steps["bootstrap_steps"] = began.bootstrap_steps
+    if given.anneal_steps is None:
+        steps["anneal_steps"] = began.anneal_steps
+    recipe = recipe.model_copy(update={"search": given.model_copy(update=steps)})
     if recipe.adaptive and not recipe.searches(recipe.train.steps) and not resume:
         raise UserError(
             f"search.bootstrap_steps = {recipe.bootstrap_steps}: must be less than train.steps = "

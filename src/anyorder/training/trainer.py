@@ -23,7 +23,7 @@ from anyorder.system.distributed import Processes, processes
 from anyorder.system.interruption import interruption
 from anyorder.training.checkpoint import Checkpoint, TrainingProgress, checkpoints
 from anyorder.training.metrics_log import MetricsLog, TrainingListener, Window
-from anyorder.training.run_folder import check_run_folder, claim_folder, note_sizes, with_bootstrap_steps
+from anyorder.training.run_folder import check_run_folder, claim_folder, note_sizes, with_search_steps
 from anyorder.training.saving import ModelSaver, divergence, out_of_patience
 from anyorder.training.step import Optimiser, PlannedUpdate, Sums, UpdateBatches, learning_rate
 
@@ -35,7 +35,7 @@ def train(
 
     Returns whether the end was reached.
     """
-    recipe = with_bootstrap_steps(recipe, resume=resume)
+    recipe = with_search_steps(recipe, resume=resume)
     with processes(recipe.train.device) as these:
         check_precision(recipe.train.precision, these.device)
         if these.first:
