@@ -22,6 +22,7 @@ from anyorder.cli import (
     info,
     init,
     order,
+    order_history,
     orders,
     prepare,
     score,
@@ -55,6 +56,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("order")(order.order)
 app.command("orders", epilog=orders.DEFINITIONS)(orders.orders)
+app.command("order-history")(order_history.order_history)
 app.command("task")(task.task)
 app.command("check")(check.check)
 app.command("demo")(demo.demo)

@@ -61,6 +61,33 @@ def heat_chart(heat: Heat, *, title: str, summary: str = "") -> Figure:
     return figure
 
 
+def history_chart(history: Sequence[tuple[int, Mapping[int, float]]], *, title: str, around: bool) -> Figure:
+    """A heat map of when each position is written, a row for each checkpoint.
+
+    history: updates made, and the mean step of each position from 0, first, to 1, last; around: positions are
+    counted from a marked word.
+    """
+    import matplotlib
+
+    positions = sorted({position for _, steps in history for position in steps})
+    rows = [[steps.get(position, float("nan")) for position in positions] for _, steps in history]
+    with chart_style():
+        figure = new_figure(title, width=_HEAT_SIZE + 1.2, height=1.9 + 0.28 * len(rows))
+        axes = figure.add_subplot()
+        cells = axes.pcolormesh(
+            rows, cmap=matplotlib.colormaps["Blues_r"].resampled(_SHADES), vmin=0, vmax=1, edgecolors="face"
+        )
+        axes.set(xlabel="place relative to the marked word" if around else "position", ylabel="updates")
+        shown = range(0, len(positions), 1 + len(positions) // 20)
+        axes.set_xticks([place + 0.5 for place in shown], [str(positions[place]) for place in shown])
+        axes.set_yticks([row + 0.5 for row in range(len(rows))], [f"{step:,}" for step, _ in history])
+        axes.invert_yaxis()
+        bar = figure.colorbar(cells, ax=axes, location="right", aspect=25)
+        bar.outline.set_visible(False)
+        bar.set_ticks([0, 0.5, 1], labels=["written first", "by chance", "written last"])
+    return figure
+
+
 def _summary(compared: Compared) -> str:
     found, by_chance = compared.found, compared.by_chance
     return "\n".join(
