@@ -23,7 +23,7 @@ from anyorder.text.tokenizer import BOS, EOS, PAD
 # S sentences under way, n tokens of the longest canvas with its boundaries, G = n - 1 gaps, V words,
 # K samples of each source
 
-SURE = -1e4  # log of a margin of 0, so that a gap still has a score
+NO_MARGIN = -1e4  # its logarithm, by which a gap still has a score
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _confidence(found: Insertions, best: Tensor, settings: config.Decode) -> Ten
     scores[..., FULL] -= settings.eos_penalty
     if settings.confidence == "margin":
         first, second = scores.topk(2, dim=-1).values.exp().unbind(dim=-1)
-        return (first - second).log().clamp(min=SURE)
+        return (first - second).log().clamp(min=NO_MARGIN)
     return -torch.special.entr(scores.exp()).sum(dim=-1)
 
 
