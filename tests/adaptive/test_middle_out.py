@@ -70,3 +70,12 @@ def test_the_order_is_what_makes_the_task_easy(task: Trained) -> None:
     assert task.result("middle-out", "order.name=file").right >= 0.95
     assert task.left_to_right.right <= 0.4
     assert task.result("r2l", "order.name=r2l").right <= 0.4
+
+
+@pytest.mark.slow
+def test_a_model_that_reads_its_canvas_again_needs_no_order(task: Trained) -> None:
+    """It learns from random canvases, and writes what it is surest of first."""
+    keys = ("model.kind=insertion", "model.first=word", "insertion.loss=ilm", "insertion.canvases=3")
+    canvas = task.result("canvas", *keys)
+    assert canvas.right >= task.left_to_right.right + 0.5
+    assert canvas.middle_out >= 0.5

@@ -151,6 +151,11 @@ def test_an_override_reads_back_any_value(recipe: Path, steps: int, lr: float, n
             "model={ kind = 'insertion', width = 7, heads = 1 }",
             "model: width (7) must be even for sinusoidal positions",
         ),
+        (
+            "insertion={ loss = 'ilm', termination = 'gap' }",
+            'insertion: termination = "gap" is for the losses "uniform" and "binary", which count gap by '
+            'gap; with loss = "ilm" it must be "classifier" or "sequence"',
+        ),
     ],
 )
 def test_a_wrong_value_is_answered_by_key_given_and_allowed(recipe: Path, override: str, answer: str) -> None:
@@ -198,6 +203,15 @@ def test_a_wrong_value_is_answered_by_key_given_and_allowed(recipe: Path, overri
         (
             ["model.kind=insertion", "insertion.termination=sequence", "decode.parallel=true"],
             'decode.parallel = true: needs insertion.termination = "gap": each gap must predict its own end',
+        ),
+        (
+            ["model.kind=insertion", "insertion.loss=ilm", "decode.parallel=true"],
+            'decode.parallel = true: needs insertion.termination = "gap": each gap must predict its own end',
+        ),
+        (
+            ["model.kind=insertion", "decode.search=sample"],
+            'decode.search = "sample": needs insertion.termination = "classifier" or "sequence": where each '
+            "gap predicts its own end, the sentence has no probability of ending",
         ),
     ],
 )

@@ -135,20 +135,95 @@ def test_the_command_writes_and_draws(insertion: Path, corpus: Path, capsys: Cap
     [
         ({"beam": 4}, 'decode.beam = 4: must be 1 for model.kind = "insertion"'),
         ({"n_best": 4}, 'decode.n_best = 4: must be 1 for model.kind = "insertion"'),
-        ({"search": "joint"}, 'decode.search = "joint": must be "two-step" for model.kind = "insertion"'),
+        (
+            {"search": "joint"},
+            'decode.search = "joint": must be "two-step" or "sample" for model.kind = "insertion"',
+        ),
+        (
+            {"search": "sample"},
+            'decode.search = "sample": needs insertion.termination = "classifier" or "sequence"',
+        ),
         ({"merge": True}, 'decode.merge = true: must be false for model.kind = "insertion"'),
     ],
 )
-def test_it_knows_no_beams(insertion: Path, options: dict[str, object], answer: str) -> None:
+def test_it_knows_no_beams_nor_samples(insertion: Path, options: dict[str, object], answer: str) -> None:
     with pytest.raises(UserError) as refused:
         Generator.load(insertion).generate(["a"], **options)
     assert str(refused.value).startswith(answer)
 
 
-@pytest.mark.parametrize("key", ["parallel", "eos_penalty"])
-def test_others_know_nothing_of_rounds(key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"), [("parallel", True), ("eos_penalty", 1.0), ("confidence", "margin")]
+)
+def test_others_know_nothing_of_rounds(key: str, value: object) -> None:
     with pytest.raises(UserError, match=f'^decode.{key} = .* must be .* for model.kind = "indigo"'):
-        Generator.load(learned().run).generate(["a"], **{key: True if key == "parallel" else 1.0})
+        Generator.load(learned().run).generate(["a"], **{key: value})
+
+
+# --- with the loss of the insertion language model ---
+
+
+@pytest.fixture(scope="module")
+def ilm(corpus: Path) -> Path:
+    """The run of an Insertion Transformer with that loss, a stop classifier and distances on its canvas."""
+    run = corpus.parent / "ilm"
+    learn(
+        corpus,
+        run,
+        "model.kind=insertion",
+        "insertion.loss=ilm",
+        "insertion.canvases=2",
+        "insertion.positions=relative",
+        "model.dropout=0.1",
+    )
+    return run
+
+
+def test_it_samples_and_the_same_text_is_merged(ilm: Path) -> None:
+    generator = Generator.load(ilm)
+    options = {"search": "sample", "n_best": 6, "max_length": 2, "eos_penalty": 3.0, "temperature": 2.0}
+    drawn, again = (generator.generate(["a b c d"], **options)[0] for _ in range(2))
+    assert [one.text for one in drawn] == [one.text for one in again]
+    assert len(drawn) == 6
+    assert len({one.text for one in drawn}) > 1
+    for one in drawn:
+        assert one.log_prob == pytest.approx(sum(one.word_scores) + sum(one.gap_scores))
+        assert len(one.gap_scores) == len(one.tokens) + one.finished, "the classifier's score comes last"
+    merged = generator.generate(["a b c d"], **options, merge=True)[0]
+    assert len({(one.text, one.finished) for one in merged}) == len(merged) <= 6
+
+
+@pytest.mark.parametrize("confidence", ["probability", "margin", "entropy"])
+def test_the_command_knows_how_to_be_confident(
+    ilm: Path, corpus: Path, confidence: str, capsys: Capture
+) -> None:
+    source = corpus.parent / "dev.source"
+    told = json_lines(
+        call_here(capsys, "generate", ilm, source, "--confidence", confidence, "--max-length", "4", "--json")
+    )
+    assert all(len(line["hypotheses"]) == 1 for line in told)
+    assert told
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        ({"parallel": True}, 'decode.parallel = true: needs insertion.termination = "gap"'),
+        (
+            {"search": "sample", "parallel": True},
+            'decode: parallel is greedy; search = "sample" draws one insertion a step',
+        ),
+        (
+            {"search": "sample", "confidence": "margin"},
+            'decode: confidence = "margin" is for one greedy insertion a step: search = "sample" draws a gap',
+        ),
+        ({"search": "sample", "beam": 3}, 'decode.beam = 3: must be 1 for model.kind = "insertion"'),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(ilm: Path, options: dict[str, object], answer: str) -> None:
+    with pytest.raises(UserError) as refused:
+        Generator.load(ilm).generate(["a"], **options)
+    assert str(refused.value).startswith(answer)
 
 
 def test_what_needs_an_order_is_refused(insertion: Path, corpus: Path, capsys: Capture) -> None:

@@ -93,6 +93,13 @@ class Decode(Section):
         description="Insertion Transformer: insert a word into every unfinished gap at once",
         json_schema_extra=_needs("parallel"),
     )
+    confidence: Literal["probability", "margin", "entropy"] = Field(
+        "probability",
+        description="Insertion Transformer: which gap to write into next: the highest p(gap) times the "
+        "probability of its best word, times its margin over the second best, or times e to the power of "
+        "minus the entropy of its words",
+        json_schema_extra=_needs("parallel"),
+    )
     eos_penalty: float = Field(
         0.0,
         ge=0,
@@ -106,6 +113,11 @@ class Decode(Section):
             raise ValueError(f"n_best ({self.n_best}) must not exceed beam ({self.beam})")
         if self.search == "sample" and self.merge_partial:
             raise ValueError('merge_partial is for beams: search = "sample" draws each hypothesis by itself')
+        if self.confidence != "probability" and (self.parallel or self.search == "sample"):
+            other = "parallel fills every gap" if self.parallel else 'search = "sample" draws a gap'
+            raise ValueError(f'confidence = "{self.confidence}" is for one greedy insertion a step: {other}')
+        if self.parallel and self.search == "sample":
+            raise ValueError('parallel is greedy; search = "sample" draws one insertion a step')
         if self.others and self.search == "sample":
             raise ValueError(
                 'partners and reverse are for beams: search = "sample" draws each hypothesis by itself'
@@ -132,6 +144,14 @@ class Decode(Section):
     def keys_that_need(cls, capability: str) -> list[str]:
         """Keys that only models with this capability understand."""
         return [key for key, needed in cls.needs().items() if needed == capability]
+
+    @property
+    def without_sampling(self) -> Decode:
+        """These settings without what a model that only samples can be asked for: samples, and how many."""
+        if self.search != "sample":
+            return self
+        defaults = Decode()
+        return self.model_copy(update={key: getattr(defaults, key) for key in ("search", "n_best", "merge")})
 
     @property
     def nothing_to_choose(self) -> str | None:

@@ -19,7 +19,8 @@ class Kind:
     description: str  # completes "which ..."
     any_order: bool = False  # learns any order, and can write around given words
     beam_search: bool = False  # writes token by token: it has beams, samples and scores in an order
-    parallel: bool = False  # may insert into several gaps at once
+    sampling: bool = False  # can draw sentences at random
+    parallel: bool = False  # reads its whole canvas again at each step; may insert into several gaps at once
     copying: bool = False  # can copy words from the source
 
 
@@ -30,17 +31,20 @@ KINDS: dict[str, Kind] = {
         description="which writes by insertion, in any order",
         any_order=True,
         beam_search=True,
+        sampling=True,
         copying=True,
     ),
     "transformer": Kind(
         name="Transformer",
         description="which writes from left to right",
         beam_search=True,
+        sampling=True,
         copying=True,
     ),
     "insertion": Kind(
         name="Insertion Transformer",
-        description="which may fill several gaps at once",
+        description="which reads its whole canvas again at each step and may fill several gaps at once",
+        sampling=True,
         parallel=True,
     ),
 }
@@ -72,7 +76,8 @@ class Model(Section):
         16,
         ge=1,
         le=4096,
-        description="relative positions of the source are clipped at this distance; 1: left, itself, right",
+        description="relative positions, of the source or of a canvas, are clipped at this distance; "
+        "1: left, itself, right",
     )
     steps_back: int = Field(
         1,
@@ -129,16 +134,40 @@ class Model(Section):
 class Insertion(Section):
     """The Insertion Transformer (model.kind = "insertion"): its loss, and how it knows when to stop."""
 
-    loss: Literal["uniform", "binary"] = Field(
+    loss: Literal["uniform", "binary", "ilm"] = Field(
         "binary",
-        description="weights of the words that a gap still misses: all the same, or more for the middle ones",
+        description="weights of the words that are missing. By gap: uniform: all words of a gap the same; "
+        "binary: more for its middle ones. ilm: all words of all gaps the same, as in the insertion language "
+        "model",
     )
     temperature: float = Field(
         1.0, gt=0, description="temperature of the binary loss: lower favours the middle, higher is flatter"
     )
-    termination: Literal["gap", "sequence"] = Field(
-        "gap", description="whether each gap predicts its own end, or only the whole sequence does"
+    termination: Literal["gap", "sequence", "classifier"] | None = Field(
+        None,
+        description="what predicts the end: each gap its own, all gaps together that of the sequence, or a "
+        "classifier that reads the whole canvas; default: classifier for the ilm loss, gap for the others",
     )
+    canvases: int = Field(
+        1, ge=1, le=64, description="canvases to learn from for each target and update, of different sizes"
+    )
+    positions: Literal["sinusoidal", "relative"] = Field(
+        "sinusoidal", description="position encoding of the canvas; relative: distances, up to model.clip"
+    )
+
+    @property
+    def ends_by(self) -> Literal["gap", "sequence", "classifier"]:
+        """What predicts the end, where the recipe does not say."""
+        return self.termination or ("classifier" if self.loss == "ilm" else "gap")
+
+    @model_validator(mode="after")
+    def _gaps_can_end(self) -> Self:
+        if self.loss == "ilm" and self.termination == "gap":
+            raise ValueError(
+                'termination = "gap" is for the losses "uniform" and "binary", which count gap by gap; '
+                'with loss = "ilm" it must be "classifier" or "sequence"'
+            )
+        return self
 
 
 @dataclass(frozen=True)

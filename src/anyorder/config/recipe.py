@@ -148,20 +148,29 @@ class Recipe(Section):
 
     def misfit(self, decode: Decode) -> str | None:
         """Why this recipe's model can't decode with these settings, as an error message; None if it can."""
-        defaults = Decode()
+        defaults, abilities = Decode(), self.model.abilities
+        rest = decode.without_sampling if abilities.sampling else decode
         for key, capability in Decode.needs().items():
-            given, must_be = getattr(decode, key), getattr(defaults, key)
-            if given != must_be and not getattr(self.model.abilities, capability):
+            given, must_be = getattr(rest, key), getattr(defaults, key)
+            if given != must_be and not getattr(abilities, capability):
+                allowed = json.dumps(must_be)
+                if key == "search" and abilities.sampling:
+                    allowed += ' or "sample"'
                 return (
-                    f"decode.{key} = {json.dumps(given, default=str)}: must be {json.dumps(must_be)} "
+                    f"decode.{key} = {json.dumps(given, default=str)}: must be {allowed} "
                     f'for model.kind = "{self.model.kind}", which has no use for it'
                 )
         if decode.reverse is not None and (self.sourceless or self.data.train.features is not None):
             return f"decode.reverse = {str(decode.reverse)!r}: is for models that read text"
-        if decode.parallel and self.insertion.termination != "gap":
+        if decode.parallel and self.insertion.ends_by != "gap":
             return (
                 'decode.parallel = true: needs insertion.termination = "gap": each gap must predict its own '
                 "end"
+            )
+        if decode.search == "sample" and abilities.parallel and self.insertion.ends_by == "gap":
+            return (
+                'decode.search = "sample": needs insertion.termination = "classifier" or "sequence": where '
+                "each gap predicts its own end, the sentence has no probability of ending"
             )
         return None
 

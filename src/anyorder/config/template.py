@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from inspect import getdoc
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -166,7 +166,7 @@ def _section_of(field: FieldInfo) -> type[config.Section] | None:
 
 def _without_none(annotation: object) -> object:
     """Turn X | None into X."""
-    if get_origin(annotation) is not UnionType:
+    if get_origin(annotation) not in (UnionType, Union):  # Literal[...] | None is of the second kind
         return annotation
     return next(kind for kind in get_args(annotation) if kind is not type(None))
 

@@ -106,7 +106,7 @@ def decode_batch(
     """The best hypotheses of each source, best first, by the loop that this family of models decodes with."""
     if isinstance(model, InsertionTransformer):
         assert constraints is None, "an Insertion Transformer can't keep to a canvas"
-        return decode_insertions(model, source, mask, settings=settings, limits=limits)
+        return decode_insertions(model, source, mask, settings=settings, limits=limits, lines=lines)
     return decode(model, source, mask, settings=settings, limits=limits, lines=lines, constraints=constraints)
 
 
@@ -146,6 +146,7 @@ def decoding_memory(model: Model, settings: config.Decode, *, source: int, targe
     logits = 2 * model.shape.target_vocabulary
     if isinstance(model, InsertionTransformer):  # words of all gaps at once
         logits *= target + 1
+        source *= hypotheses  # each reads its own copy
     return FLOAT_BYTES * (source * vectors + hypotheses * (target * vectors + logits))
 
 

@@ -59,13 +59,13 @@ class LoadedModel:
     def settings(self, **options: Any) -> config.Decode:  # noqa: ANN401
         """The recipe's [decode] with some keys changed; None leaves a key as it is.
 
-        A beam that is not given is at least as wide as n_best. Models that rerank are loaded here, so that a
-        wrong one is refused before the work begins.
+        A beam that is not given is at least as wide as n_best, but samples need no beam. Models that rerank
+        are loaded here, so that a wrong one is refused before the work begins.
         """
         recipe = self.trained.recipe.decode
         given = {key: value for key, value in options.items() if value is not None}
         values = {**recipe.model_dump(), **given}
-        if "n_best" in given and "beam" not in given:
+        if "n_best" in given and "beam" not in given and values["search"] != "sample":
             # n_best must be checked before it can be compared; the widest beam fits any n_best.
             n_best = config.checked(
                 config.Decode, {**values, "beam": config.WIDEST_BEAM}, origin="decode"

@@ -10,8 +10,9 @@ from anyorder import config
 from anyorder.config.model import Shape
 from anyorder.data.batches import Batch
 from anyorder.errors import UserError
+from anyorder.models.canvas_loss import insertion_loss
 from anyorder.models.indigo import Indigo
-from anyorder.models.insertion_transformer import InsertionTransformer, insertion_loss
+from anyorder.models.insertion_transformer import InsertionTransformer
 from anyorder.models.loss import Loss, batch_loss
 from anyorder.models.transformer import LeftToRight
 
