@@ -12,7 +12,7 @@ import torch
 from anyorder.adaptive.schedule import OrderSchedule
 from anyorder.adaptive.store import SearchStopped
 from anyorder.config.recipe import Recipe
-from anyorder.data.batches import Batch
+from anyorder.data.batches import Part
 from anyorder.data.dataset import Prepared, prepare
 from anyorder.errors import UserError
 from anyorder.inference.model_folder import load_trained, load_weights, weights_of
@@ -104,9 +104,9 @@ class Training:
             self.saver.save_average(self.progress)
         return True
 
-    def learn(self, step: int, batches: Sequence[Batch]) -> Sums:
-        """Make one update from this process's batches."""
-        sums = self.optimiser.update(step, batches)
+    def learn(self, step: int, parts: Sequence[Part]) -> Sums:
+        """Make one update from this process's parts of its batch."""
+        sums = self.optimiser.update(step, parts)
         if not sums.finite:
             raise divergence(
                 self.recipe.run,
@@ -155,8 +155,8 @@ class Training:
             first_of_epoch=update.number == 0,
             interrupted=interrupted,
         )
-        batches = self.batches.of_update(step=step, epoch=update.epoch, pairs=update.pairs)
-        sums = self.learn(step, batches)
+        parts = self.batches.of_update(step=step, epoch=update.epoch, pairs=update.pairs)
+        sums = self.learn(step, parts)
         seconds = time.perf_counter() - began
         tokens = int(self.batches.sizes[update.pairs].sum())
         self.progress = replace(
