@@ -38,7 +38,7 @@ from anyorder.inference.generator import Generator
 from anyorder.metrics import DEFAULT, METRICS, Options, Result
 from anyorder.metrics import evaluate as score
 from anyorder.pretrained import refuse_results
-from anyorder.system.files import make_folder
+from anyorder.system.locks import LOCK_FILE, locked
 from anyorder.system.progress import ProgressListener
 from anyorder.text.tokenizer import SPECIALS, UNK
 
@@ -121,8 +121,21 @@ class Evaluator:
         # Complain about anything wrong before hours of decoding.
         _check_metrics([*scoring.metrics, by], options)
         self._check_beams(beams)
-        make_folder(results_folder(self.run))
         read = self._read(split, references=scoring.references)
+        with locked(results_folder(self.run), name=f".{read.name}{LOCK_FILE}"):
+            return self._evaluate(read, beams=beams, by=by, all_beams=all_beams, again=again, scoring=scoring)
+
+    def _evaluate(
+        self,
+        read: EvaluationSplit,
+        *,
+        beams: Sequence[int],
+        by: str,
+        all_beams: bool,
+        again: bool,
+        scoring: ScoringSettings,
+    ) -> Evaluated:
+        options = scoring.options or Options.for_side(self.recipe.text.target)
         if again:
             self._delete_decoded(read, beams)
         sweep = None

@@ -210,6 +210,6 @@ def _load(path: Path, inputs: DecodingInputs) -> DecodedSplit | None:
     """Return the stored hypotheses if they were decoded from exactly these inputs, else None."""
     try:
         stored = DecodedSplit.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
+    except (OSError, ValidationError, RecursionError):
         return None
     return stored if (stored.format, stored.inputs) == (FORMAT, inputs) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -51,7 +52,7 @@ class Generator:
     ) -> Generator:
         """Load a model from the folder of a run; `anyorder.load` documents the arguments."""
         loaded = LoadedModel.load(Path(folder), device=device, precision=precision)
-        return cls(loaded, name=Path(folder).resolve().name)
+        return cls(loaded, name=Path(os.path.realpath(folder)).name)
 
     def __repr__(self) -> str:
         """Name, kind, order, size and device."""

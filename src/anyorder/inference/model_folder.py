@@ -26,6 +26,7 @@ from anyorder.models.kernels.packed import LARGEST, row_scales
 from anyorder.models.registry import Model, build_model
 from anyorder.pretrained import located, shipped_models
 from anyorder.system.files import make_folder, read_versioned, write_file
+from anyorder.system.locks import locked
 from anyorder.text.tokenizer import FILE_NAME as TOKENIZER_FILE
 from anyorder.text.tokenizer import Tokenizer
 from anyorder.version import __version__
@@ -35,6 +36,7 @@ Weights = dict[str, Tensor]
 Key = TypeVar("Key")
 FORMAT = 1  # version of config.json and progress.json
 CONFIG_FILE, MODEL_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
+MODEL_FOLDER = (CONFIG_FILE, MODEL_FILE, TOKENIZER_FILE, CARD_FILE)  # all that a model needs
 SCALES = ":scales"  # suffix of the name of a matrix's scales; names of parameters have no colon
 UNITS = {"bpe": "byte-pair pieces", "words": "whole words"}
 
@@ -190,8 +192,13 @@ def export(run: Path, folder: Path, *, precision: Precision) -> int:
     The copy does not tell the paths of this machine. precision: of the stored weights; fp16 takes half the
     space of fp32, int8 a quarter. All are read as single precision again.
     """
-    if (folder / CONFIG_FILE).exists():
-        raise UserError(f"{folder}: is a model already; give another folder")
+    with locked(folder):
+        if (folder / CONFIG_FILE).exists():
+            raise UserError(f"{folder}: is a model already; give another folder")
+        return _export(run, folder, precision=precision)
+
+
+def _export(run: Path, folder: Path, *, precision: Precision) -> int:
     trained = load_trained(run, device=torch.device("cpu"))
     weights = quantise(weights_of(trained.model), precision)
     too_large = next((name for name, weight in weights.items() if not torch.isfinite(weight).all()), None)
@@ -199,7 +206,7 @@ def export(run: Path, folder: Path, *, precision: Precision) -> int:
         name = too_large.removesuffix(SCALES)
         raise UserError(f"--precision {precision}: {name} has weights too large for it; use fp32")
     save_trained(folder, replace(trained, recipe=_without_paths(trained.recipe, folder)), weights=weights)
-    return sum(file.stat().st_size for file in folder.iterdir())
+    return sum((folder / name).stat().st_size for name in MODEL_FOLDER)
 
 
 def _without_paths(recipe: Recipe, folder: Path) -> Recipe:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from anyorder.errors import UserError
+from anyorder.system.files import reading
 
 # Longer lists and texts are shortened in messages.
 SHOWN_POSITIONS = 5
@@ -27,7 +28,8 @@ class OrderFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        content = path.read_bytes()
+        with reading(path):
+            content = path.read_bytes()
         self.fingerprint = hashlib.sha256(content).hexdigest()
         self._rows = content.splitlines()
 

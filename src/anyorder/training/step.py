@@ -92,7 +92,9 @@ class Optimiser:
         self._adam.zero_grad(set_to_none=True)
         # Only sums over several processes must be on a device; not every device has double precision.
         device = self.processes.device if self.processes.count > 1 else None
-        steps = self.processes.total(torch.tensor(sum(part.batch.steps for part in parts), device=device)).item()
+        steps = self.processes.total(
+            torch.tensor(sum(part.batch.steps for part in parts), device=device)
+        ).item()
         # Weights of orders sum to one except for rounding, and are not finite if the model has diverged.
         steps_in_all = round(steps) if math.isfinite(steps) else steps
         sums = torch.zeros(4, dtype=torch.float64, device=device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,9 +22,17 @@ from anyorder.models.registry import build_model
 from anyorder.system.devices import check_precision
 from anyorder.system.distributed import Processes, processes
 from anyorder.system.interruption import interruption
+from anyorder.system.locks import locked
 from anyorder.training.checkpoint import Checkpoint, TrainingProgress, checkpoints
 from anyorder.training.metrics_log import MetricsLog, TrainingListener, Window
-from anyorder.training.run_folder import check_run_folder, claim_folder, note_sizes, with_search_steps
+from anyorder.training.run_folder import (
+    RECIPE_FILE,
+    abandon_folder,
+    check_run_folder,
+    claim_folder,
+    note_sizes,
+    with_search_steps,
+)
 from anyorder.training.saving import ModelSaver, divergence, out_of_patience
 from anyorder.training.step import Optimiser, PlannedUpdate, Sums, UpdateBatches, learning_rate
 
@@ -36,7 +45,11 @@ def train(
     Returns whether the end was reached.
     """
     recipe = with_search_steps(recipe, resume=resume)
-    with processes(recipe.train.device) as these:
+    with (
+        processes(recipe.train.device) as these,
+        locked(recipe.run) if these.first else nullcontext(),
+        _abandoned(recipe.run, overwrite=overwrite) if these.first else nullcontext(),
+    ):
         check_precision(recipe.train.precision, these.device)
         if these.first:
             check_run_folder(recipe, resume=resume, overwrite=overwrite)
@@ -58,6 +71,18 @@ def train(
             listener.note(f"{recipe.run}: has no checkpoint yet, so the run starts at its first update")
         with interruption() as interrupted:
             return training.run(interrupted)
+
+
+@contextmanager
+def _abandoned(run: Path, *, overwrite: bool) -> Iterator[None]:
+    """Remove a new run that fails before it has saved anything, so that it needs no --overwrite."""
+    new = overwrite or not (run / RECIPE_FILE).exists()
+    try:
+        yield
+    except UserError:
+        if new:
+            abandon_folder(run)
+        raise
 
 
 class Training:
