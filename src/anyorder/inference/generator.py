@@ -271,6 +271,7 @@ class Generator:
         beam: int = 8,
         samples: int | None = None,
         seed: int = 1,
+        **bounds: int | bool | None,
     ) -> MarginalScore: ...
 
     @overload
@@ -282,6 +283,7 @@ class Generator:
         order: str | config.Order | Sequence[int] = "own",
         beam: int = 8,
         seed: int = 1,
+        **bounds: int | bool | None,
     ) -> TargetScore: ...
 
     @overload
@@ -294,6 +296,7 @@ class Generator:
         beam: int = 8,
         samples: int | None = None,
         seed: int = 1,
+        **bounds: int | bool | None,
     ) -> list[MarginalScore]: ...
 
     @overload
@@ -305,6 +308,7 @@ class Generator:
         order: TargetOrder = "own",
         beam: int = 8,
         seed: int = 1,
+        **bounds: int | bool | None,
     ) -> list[TargetScore]: ...
 
     def score(
@@ -316,6 +320,7 @@ class Generator:
         beam: int = 8,
         samples: int | None = None,
         seed: int = 1,
+        **bounds: int | bool | None,
     ) -> TargetScore | MarginalScore | list[TargetScore] | list[MarginalScore]:
         """log p of a target given its source, or a list of them for several pairs.
 
@@ -332,6 +337,7 @@ class Generator:
         beam: how many orders the search keeps, for "sao" and "marginal".
         samples: for "marginal", how many orders to sample, to estimate log p in place of a lower bound.
         seed: for the order "rnd" and for samples.
+        bounds: max_source, max_target and cut, in place of the recipe's [decode].
 
         Returns a `TargetScore`, or for "marginal" a `MarginalScore`.
 
@@ -346,7 +352,7 @@ class Generator:
         """
         if _is_one_source(sources) and isinstance(targets, str):
             given = order if isinstance(order, str | config.Order) else [cast(Sequence[int], order)]
-            search: dict[str, Any] = {"beam": beam, "samples": samples, "seed": seed}
+            search: dict[str, Any] = {"beam": beam, "samples": samples, "seed": seed, **bounds}
             return self._model.score([sources], [targets], order=given, **search)[0]
         _refuse_one(sources, name="sources")
         _refuse_one(targets, name="targets")
@@ -357,6 +363,7 @@ class Generator:
             beam=beam,
             samples=samples,
             seed=seed,
+            **bounds,
         )
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 
 from anyorder import config
+from anyorder.decoding.decode import decoding_memory
 from anyorder.errors import UserError
+from anyorder.inference.bounds import check_fits, encoding_bytes
 from anyorder.inference.canvas_text import CompiledCanvas
 from anyorder.inference.completion import (
     CompletionRequest,
@@ -17,7 +19,14 @@ from anyorder.inference.completion import (
     compile_canvas,
     complete_batch,
 )
-from anyorder.inference.generation import EncodedSource, InputEncoder, Source, generate_batch
+from anyorder.inference.generation import (
+    EncodedSource,
+    InputEncoder,
+    RefusedInput,
+    Source,
+    generate_batch,
+    within_bounds,
+)
 from anyorder.inference.hypothesis import Answer, AnyHypothesis, Completion, Hypothesis
 from anyorder.inference.model_folder import Trained, load_trained
 from anyorder.inference.reranking import rerank_with_models
@@ -85,9 +94,11 @@ class LoadedModel:
 
         first_line: how many sources came before these; what is sampled for a source depends on its line.
         """
+        encoded = within_bounds(self._encoder.encode_sources(sources), settings)
+        self._check_fits(encoded, settings)
         own = generate_batch(
             self.trained,
-            self._encoder.encode_sources(sources),
+            encoded,
             settings=settings.alone,
             device=self.device,
             first_line=first_line,
@@ -97,6 +108,16 @@ class LoadedModel:
             for partner in self._partners(settings)
         ]
         return self._reranked(sources, [own, *of_partners], settings=settings)
+
+    def _check_fits(self, sources: Sequence[EncodedSource], settings: config.Decode) -> None:
+        """Refuse the longest source if it does not fit into memory alone."""
+        model, source = self.trained.model, max((len(one.array) for one in sources), default=0)
+        target = settings.max_length
+        if settings.max_ratio and not model.shape.features:
+            target = min(target, int(settings.max_ratio * source) + settings.max_extra)
+        needed = encoding_bytes(model.settings, source=source)
+        needed = max(needed, decoding_memory(model, settings, source=source, target=target))
+        check_fits(needed, source=source, target=target, device=self.device)
 
     def complete(
         self, requests: Sequence[CompletionRequest], *, settings: config.Decode
@@ -130,10 +151,14 @@ class LoadedModel:
             try:
                 if isinstance(source, UserError):
                     raise source
+                (source,) = within_bounds([source], settings)
                 canvas = compile_canvas(self.trained, source, request, settings=settings)
                 compiled.append((index, source, canvas))
+            except RefusedInput as error:
+                results[index] = UserError(f"{request.name}: source: {error.reason}")
             except UserError as error:
                 results[index] = error
+        self._check_fits([source for _, source, _ in compiled], settings)
         for first in range(0, len(compiled), BATCH_CHUNK):
             indices, sources, canvases = zip(*compiled[first : first + BATCH_CHUNK], strict=True)
             answers = complete_batch(
@@ -165,6 +190,7 @@ class LoadedModel:
         beam: int = 8,
         samples: int | None = None,
         seed: int = 1,
+        **bounds: int | bool | None,
     ) -> list[TargetScore] | list[MarginalScore]:
         """Score each target given its source; `Generator.score` documents the arguments."""
         if len(sources) != len(targets):
@@ -178,8 +204,15 @@ class LoadedModel:
             beam=beam,
             samples=samples,
             seed=seed,
+            bounds=self.bounds(**bounds),
             device=self.device,
         )
+
+    def bounds(self, **changed: int | bool | None) -> config.Decode:
+        """The recipe's [decode] with other maximum lengths; None leaves a key as it is."""
+        given = {key: value for key, value in changed.items() if value is not None}
+        values = {**self.trained.recipe.decode.model_dump(), **given}
+        return config.checked(config.Decode, values, origin="decode")
 
     # --- several models ---
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from types import ModuleType
 
 from anyorder.errors import UserError
-from anyorder.system.files import reading
 
 # Longer lists and texts are shortened in messages.
 SHOWN_POSITIONS = 5
@@ -28,8 +27,7 @@ class OrderFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with reading(path):
-            content = path.read_bytes()
+        content = path.read_bytes()
         self.fingerprint = hashlib.sha256(content).hexdigest()
         self._rows = content.splitlines()
 

@@ -43,8 +43,8 @@ UNFINISHED = ".unfinished"  # how the names of files and folders end or begin un
 def reading(path: Path, *, remedy: str = "", problem: str = "broken") -> Iterator[None]:
     """Turn whatever goes wrong while a file is read and understood into one line.
 
-    Only that the file is missing is left to the caller. remedy: what the user can do about a broken file; problem:
-    what to call it.
+    Only that the file is missing is left to the caller. problem: what to call a broken file; remedy: what
+    the user can do about it.
     """
     try:
         yield
@@ -82,20 +82,36 @@ def _reason(error: Exception) -> str:
 _SHOWN_CHARACTERS = 120  # longer reasons are cut
 
 
+LARGEST_TEXT = 2**30  # bytes; no text that is read at once is that long
+
+
+def check_regular(path: Path) -> None:
+    """Refuse devices, pipes and folders, which have no end or no content."""
+    with reading(path):
+        mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        raise UserError(f"{path}: is no regular file")
+
+
 def read_text(path: Path) -> str:
     """Read a text file in UTF-8."""
+    check_regular(path)
     with reading(path):
+        if path.stat().st_size > LARGEST_TEXT:
+            raise ValueError(f"{path.stat().st_size:,} bytes, allowed: {LARGEST_TEXT:,}")
         return path.read_text(encoding="utf-8")
 
 
 def read_json(path: Path, *, remedy: str = "") -> Any:  # noqa: ANN401 (any JSON value)
     """Read a JSON file."""
+    text = read_text(path)
     with reading(path, remedy=remedy):
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(text)
 
 
 def read_array(path: Path, *, mode: Literal["r", "r+"] = "r", remedy: str = "") -> NDArray[Any]:
     """Map an array in .npy format into memory; nothing is ever unpickled."""
+    check_regular(path)
     with reading(path, remedy=remedy):
         mapped: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
         return mapped
@@ -106,8 +122,9 @@ def read_versioned(path: Path, *, newest: int, what: str) -> dict[str, Any]:
 
     newest: the highest number that is understood; what: what the file should be, for error messages.
     """
+    check_regular(path)
     with reading(path, problem=f"not {what}"):
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
     version = values.get("format") if isinstance(values, dict) else None
     if type(version) is not int:
         raise UserError(f"{path}: not {what}")

@@ -23,7 +23,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from anyorder.config.data import Side, Text
 from anyorder.errors import UserError
-from anyorder.system.files import read_text
+from anyorder.system.files import read_text, reading
 from anyorder.text.words import splitter
 
 # The word head relies on this order: it scores the ids from EOD on, or from UNK on if another head decides
@@ -222,7 +222,8 @@ class Tokenizer:
         size = backend.get_vocab_size()
         if not len(SPECIALS) <= target_size <= size:
             raise UserError(f"{path}: has {size} ids, which doesn't fit target_size = {target_size}")
-        return cls(backend, text=text, target_size=target_size)
+        with reading(path):  # its merges may spell in circles
+            return cls(backend, text=text, target_size=target_size)
 
 
 def _tokens(words: list[str], encoding: tokenizers.Encoding, spellings: dict[int, tuple[int, ...]]) -> Tokens:

@@ -105,7 +105,8 @@ def _lost_checkpoints(run: Path, recipe: Recipe) -> bool:
         return True
     raise UserError(
         f"{run}: has a model but no checkpoint in {run / CHECKPOINT_FOLDER} to go on from; put that "
-        f"folder back, begin another run with train.init = {json.dumps(str(run))}, or start over with --overwrite"
+        f"folder back, begin another run with train.init = {json.dumps(str(run))}, or start over with "
+        "--overwrite"
     )
 
 
