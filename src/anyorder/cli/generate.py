@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import typer
 
-from anyorder.cli.options import AS_JSON, DEVICE, HTML, RUN, SVG, TRACE, with_decode_flags
+from anyorder.cli.options import AS_JSON, DEVICE, HTML, RUN, SVG, TRACE, TRUST_CODE, with_decode_flags
 from anyorder.cli.output import HypothesisPrinter, stdin_lines
 from anyorder.config.decode import Decode
 from anyorder.errors import UserError
@@ -40,6 +40,7 @@ def generate(
     precision: Literal["fp32", "int8"] = typer.Option(
         "fp32", "--precision", help="Precision of the weights; int8 is faster on a CPU."
     ),
+    trust_code: bool = TRUST_CODE,
     **decode: Any,  # noqa: ANN401 (keys of [decode], each with a type of its own)
 ) -> None:
     """Write the answer to each source, in order, as soon as it is known.
@@ -51,7 +52,7 @@ def generate(
     from anyorder.inference.generator import Generator
 
     printer = HypothesisPrinter(as_json=as_json, trace=trace, svg=svg, html=html)
-    generator = Generator.load(run, device=device, precision=precision)
+    generator = Generator.load(run, device=device, precision=precision, trust_code=trust_code)
     freeze_objects()
     settings = generator.settings(**decode)
     for source, hypotheses in _answers(generator, _chunks(inputs, at_once=at_once), settings=settings):

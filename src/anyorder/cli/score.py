@@ -19,6 +19,7 @@ from anyorder.cli.options import (
     DEVICE,
     ORDER_FILE,
     RUN,
+    TRUST_CODE,
     order_section,
     orders_that_need,
 )
@@ -72,6 +73,7 @@ def score(
     total: bool = typer.Option(False, "--total", help="Print the sums over all pairs, not a line for each."),
     as_json: bool = AS_JSON,
     device: str | None = DEVICE,
+    trust_code: bool = TRUST_CODE,
 ) -> None:
     """Compute log p of each target given its source, written in one order or in any.
 
@@ -86,15 +88,17 @@ def score(
     """
     from anyorder.data.readers import read_lines
     from anyorder.inference.generator import Generator
+    from anyorder.inference.trust import check_code
 
     _check_flags(order, order_file=order_file, samples=samples)
-    generator = Generator.load(run, device=device)
+    generator = Generator.load(run, device=device, trust_code=trust_code)
     sources = list(read_sources([source]))
     targets = [line for _, line in read_lines(target)]
     check_equally_many((source, sources), (target, targets))
     given: Any = order
     if order not in (MARGINAL, OWN):
-        parser = parser or generator.trained.recipe.order.parser
+        if parser is None and (parser := generator.trained.recipe.order.parser) is not None:
+            check_code(generator.trained.recipe, trust_code=trust_code)
         given = order_section(order, parser=parser, order_file=order_file)
     how: dict[str, Any] = {"order": given, "beam": beam, "samples": samples, "seed": seed}
     bounds: dict[str, Any] = {"max_source": max_source, "max_target": max_target, "cut": cut}

@@ -48,10 +48,15 @@ class Generator:
 
     @classmethod
     def load(
-        cls, folder: str | Path, *, device: str | None = None, precision: str = PRECISIONS[0]
+        cls,
+        folder: str | Path,
+        *,
+        device: str | None = None,
+        precision: str = PRECISIONS[0],
+        trust_code: bool = False,
     ) -> Generator:
         """Load a model from the folder of a run; `anyorder.load` documents the arguments."""
-        loaded = LoadedModel.load(Path(folder), device=device, precision=precision)
+        loaded = LoadedModel.load(Path(folder), device=device, precision=precision, trust_code=trust_code)
         return cls(loaded, name=Path(os.path.realpath(folder)).name)
 
     def __repr__(self) -> str:

@@ -38,6 +38,7 @@ from anyorder.inference.scoring import (
     score_given,
     score_targets,
 )
+from anyorder.inference.trust import check_paths
 from anyorder.models.kernels.packed import PRECISIONS, pack
 from anyorder.models.registry import ordered
 from anyorder.system.devices import pick_device
@@ -56,11 +57,18 @@ class LoadedModel:
         self._other_models: dict[Path, LoadedModel] = {}
 
     @classmethod
-    def load(cls, folder: Path, *, device: str | None = None, precision: str = PRECISIONS[0]) -> LoadedModel:
+    def load(
+        cls,
+        folder: Path,
+        *,
+        device: str | None = None,
+        precision: str = PRECISIONS[0],
+        trust_code: bool = False,
+    ) -> LoadedModel:
         """Load a model from its folder; `anyorder.load` documents the arguments."""
         picked = pick_device(device or "auto")
         _check_precision(precision, picked)
-        trained = load_trained(folder, device=picked)
+        trained = load_trained(folder, device=picked, trust_code=trust_code)
         loaded = cls(trained, device=picked)  # counts the parameters, which packed int8 weights no longer are
         pack(trained.model, precision=precision)
         return loaded
@@ -81,6 +89,12 @@ class LoadedModel:
             ).n_best
             values["beam"] = max(n_best, recipe.beam)
         settings = config.checked(config.Decode, values, origin="decode")
+        of_recipe = {key: values[key] for key in ("partners", "reverse") if key not in given}
+        check_paths(
+            config.Decode().model_copy(update=of_recipe),
+            folder=self.trained.folder,
+            trust_code=self.trained.trust_code,
+        )
         misfit = self.trained.recipe.misfit(settings) or settings.nothing_to_choose
         if misfit is not None:
             raise UserError(misfit)
@@ -224,7 +238,7 @@ class LoadedModel:
     def _other_model(self, folder: Path) -> LoadedModel:
         """A partner or the reverse model, loaded once."""
         if folder not in self._other_models:
-            loaded = LoadedModel.load(folder, device=str(self.device))
+            loaded = LoadedModel.load(folder, device=str(self.device), trust_code=self.trained.trust_code)
             ordered(loaded.trained.model, purpose=str(folder))
             self._other_models[folder] = loaded
         return self._other_models[folder]

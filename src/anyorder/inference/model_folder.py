@@ -52,6 +52,8 @@ class Trained:
     common_words: frozenset[str]  # frequent words of the training targets, for the orders cf and rf
     scores: dict[str, Any]  # scores on dev when the model was saved
     version: str = __version__  # version of the package that saved the model
+    folder: Path = Path()  # where it was loaded from
+    trust_code: bool = False  # whether its recipe may name code to import and other models to read
 
     @property
     def parameters(self) -> int:
@@ -93,7 +95,7 @@ def save_trained(folder: Path, trained: Trained, *, weights: Mapping[str, Tensor
     write_file(folder / CONFIG_FILE, content.encode())
 
 
-def load_trained(folder: Path, *, device: torch.device) -> Trained:
+def load_trained(folder: Path, *, device: torch.device, trust_code: bool = False) -> Trained:
     """Load a model from its folder, or a shipped model by its name, ready for inference.
 
     The folder may be a stranger's: no memory is taken before its files are known to fit together.
@@ -123,6 +125,8 @@ def load_trained(folder: Path, *, device: torch.device) -> Trained:
         common_words=frozenset(configuration.common_words),
         scores=configuration.scores,
         version=configuration.anyorder,
+        folder=folder,
+        trust_code=trust_code,
     )
 
 

@@ -25,6 +25,7 @@ from anyorder.errors import UserError
 from anyorder.inference.bounds import FLOAT_BYTES, check_fits, encoding_bytes, scoring_bytes
 from anyorder.inference.generation import EncodedPair, InputEncoder, Source
 from anyorder.inference.model_folder import Trained
+from anyorder.inference.trust import check_code
 from anyorder.insertion import NEG_INF
 from anyorder.models.encoder_decoder import Memory
 from anyorder.models.indigo import Indigo
@@ -348,6 +349,7 @@ def examples_in_own_order(trained: Trained, pairs: Sequence[EncodedPair]) -> lis
     Left to right if that order is random or can't be made here: its parser or function may be missing, and
     order files belong to the training targets.
     """
+    check_code(trained.recipe, trust_code=trained.trust_code)
     own = trained.recipe.fixed_order.model_copy(update={"files": {}})
     needs = order_rule(own.name).needs
     if needs in ("nothing", "counts", "function") or (needs == "heads" and own.parser):
