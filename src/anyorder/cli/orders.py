@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from anyorder.cli.options import AS_JSON, DEVICE, RUN
+from anyorder.cli.options import AS_JSON, DEVICE, RUN, TRUST_CODE
 from anyorder.cli.order_tables import figures_table, first_tokens_table, group_table, meanings, numbered
 from anyorder.cli.output import check_output_file, print_json, results
 from anyorder.cli.progress import Watcher

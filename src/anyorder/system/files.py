@@ -8,6 +8,7 @@ import secrets
 import shutil
 import stat
 import tempfile
+import time
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -182,6 +183,7 @@ def published(folder: Path, *, key: str) -> Iterator[Path]:
     unfinished = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        _remove_forgotten(folder.parent)
         unfinished = Path(tempfile.mkdtemp(prefix=f"{UNFINISHED}-", dir=folder.parent))
         yield unfinished
         umask = os.umask(0)
@@ -193,6 +195,17 @@ def published(folder: Path, *, key: str) -> Iterator[Path]:
     finally:
         if unfinished is not None:
             shutil.rmtree(unfinished, ignore_errors=True)
+
+
+FORGOTTEN = 7 * 24 * 3600  # seconds; nobody works on a temporary folder for so long without a new file
+
+
+def _remove_forgotten(folder: Path) -> None:
+    """Remove temporary folders that processes which were killed long ago have left."""
+    for path in folder.glob(f"{UNFINISHED}-*"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > FORGOTTEN:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_unfinished(folder: Path) -> None:

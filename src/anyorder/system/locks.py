@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from anyorder.errors import UserError
-from anyorder.system.files import make_folder
+from anyorder.system.files import make_folder, remove_unfinished
 
 if sys.platform == "win32":
     import msvcrt
@@ -39,14 +39,16 @@ LOCK_FILE = ".in-use"
 def locked(folder: Path, *, name: str = LOCK_FILE) -> Iterator[None]:
     """Write to a folder alone; a UserError names the process that already does.
 
-    The folder is made if it is missing, and removed again if it is still empty at the end. name: of the lock,
-    where a folder has several.
+    The folder is made if it is missing, and removed again if it is still empty at the end. What killed
+    processes have left unfinished in it is removed. name: of the lock, where a folder has several.
     """
     path = folder / name
     made = _missing_folders(folder)
     make_folder(folder)
     try:
         file = _acquire(path, folder)
+        if name == LOCK_FILE:
+            remove_unfinished(folder)
         try:
             yield
         finally:

@@ -137,8 +137,7 @@ def claim_folder(recipe: Recipe, *, overwrite: bool) -> None:
         if saved_recipe.exists():  # other folders may hold anything: nothing is removed from them
             _remove_run(recipe.run)
     make_folder(recipe.run / CHECKPOINT_FOLDER)
-    for folder in (recipe.run, recipe.run / CHECKPOINT_FOLDER):
-        remove_unfinished(folder)
+    remove_unfinished(recipe.run / CHECKPOINT_FOLDER)
     if not checkpoints(recipe.run):
         remove_stored_orders(recipe.run)
     write_file(saved_recipe, json.dumps(recipe.model_dump(mode="json"), indent=2).encode())
