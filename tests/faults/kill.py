@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from faults.report import Table, begin, command_line, ended, finish, run, unfinished, workplace
+from faults.report import Table, begin, command_line, ended, finish, run, unfinished, warm_up, workplace
 
 from corpora import write_corpus
 
@@ -135,6 +135,7 @@ def kill_again_and_again(place: Path, *, seed: int, tries: int, minutes: float) 
     """Kill each command in turn; `tries` kills in all."""
     chance, table = random.Random(seed), Table("kill -9 in")
     recipe, trained = write_corpus(place), place / "trained"
+    warm_up(recipe, place)
     assert run("train", recipe, *SEARCHED, f"run={trained}", folder=place).code == 0
     expected: dict[str, tuple[float, dict[str, bytes]]] = {}
     killed, number = 0, 0
