@@ -142,7 +142,7 @@ def kill_again_and_again(place: Path, *, seed: int, tries: int, minutes: float) 
     while killed < tries and time.monotonic() - table.began < 60 * minutes:
         for victim in victims(recipe, trained):
             if victim.name not in expected:
-                folder = _fresh(place / "unstopped")
+                folder = fresh(place / "unstopped")
                 victim.prepare(folder)
                 answer = run(*victim.arguments(folder), folder=folder)
                 assert answer.code == 0, answer.remarked
@@ -151,7 +151,7 @@ def kill_again_and_again(place: Path, *, seed: int, tries: int, minutes: float) 
                 break
             seconds, wanted = expected[victim.name]
             fault, hit = _trial(
-                _fresh(place / "trial"), victim, wanted, after=chance.uniform(0, 1.05 * seconds)
+                fresh(place / "trial"), victim, wanted, after=chance.uniform(0, 1.05 * seconds)
             )
             number += 1
             if hit:  # else it had ended before
@@ -180,7 +180,7 @@ def _trial(
     return (f"after {after:.3f} s: left {left}" if left else None), hit
 
 
-def _fresh(folder: Path) -> Path:
+def fresh(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

@@ -152,9 +152,7 @@ def ended(process: int, *, output: Path, patience: float) -> Answer:
     else:
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
-    said, remarked = (
-        Path(f"{output}.{name}").read_bytes().decode("utf-8", errors="replace") for name in ("out", "err")
-    )
+    said, remarked = (_content(Path(f"{output}.{name}")) for name in ("out", "err"))
     return Answer(code, said, remarked, time.monotonic() - began)
 
 
@@ -183,6 +181,11 @@ def warm_up(recipe: Path, folder: Path) -> None:
         finally:
             sys.argv = here[1]
     shutil.rmtree(model)
+
+
+def _content(path: Path) -> str:
+    """What a command has printed; nothing if it was killed before it could."""
+    return path.read_bytes().decode("utf-8", errors="replace") if path.exists() else ""
 
 
 def run(
