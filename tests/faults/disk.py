@@ -17,10 +17,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from corpora import write_corpus
 from faults.kill import SEARCHED, Victim, fresh, victims
 from faults.report import Table, command_line, finish, run, unfinished, warm_up, workplace
-
-from corpora import write_corpus
 
 # Audit events of the operations that change a disk, with the argument that holds the path.
 CHANGES = {"os.mkdir": 0, "os.rename": 0, "os.chmod": 0, "os.truncate": 0, "os.symlink": 1}
@@ -56,7 +55,9 @@ def failing(folder: Path, *, at: int, error: int) -> Callable[[], None]:
 
 def limited(size: int) -> Callable[[], None]:
     """Let no file grow beyond a size, as on a disk that fills up while a file is written."""
-    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    return lambda: resource.setrlimit(
+        resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+    )
 
 
 def fill_disks(place: Path, *, seed: int, tries: int, minutes: float) -> Table:
@@ -78,7 +79,9 @@ def fill_disks(place: Path, *, seed: int, tries: int, minutes: float) -> Table:
             at = chance.randint(1, STRIDE)
             half = ends if kind == "read-only" else ends - 30 * minutes / len(chosen)
             while done < tries and time.monotonic() < half:
-                fault, hit = _trial(fresh(place / "trial"), victim, wanted, lambda f: failing(f, at=at, error=error))  # noqa: B023
+                fault, hit = _trial(
+                    fresh(place / "trial"), victim, wanted, lambda f: failing(f, at=at, error=error)
+                )  # noqa: B023
                 if not hit:
                     break
                 done += 1
@@ -89,7 +92,9 @@ def fill_disks(place: Path, *, seed: int, tries: int, minutes: float) -> Table:
                 fault, hit = _trial(fresh(place / "trial"), victim, wanted, lambda _: limited(size))  # noqa: B023
                 done += hit
                 if hit:
-                    table.row(f"{victim.name}: files of a size at most").note(fault and f"{size} bytes: {fault}")
+                    table.row(f"{victim.name}: files of a size at most").note(
+                        fault and f"{size} bytes: {fault}"
+                    )
     return table
 
 

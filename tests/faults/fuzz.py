@@ -15,33 +15,122 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from corpora import write_corpus
 from faults.hostile import HOSTILE
 from faults.report import Table, begin, command_line, ended, finish, run, unfinished, warm_up, workplace
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from corpora import write_corpus
-
 PATIENCE = 90  # seconds, on a machine that does other things too
 ABSURD = (
-    *("", " ", "-1", "0", "1", "2", "3.5", "nan", "inf", "-inf", "1e309", "1e3", "99999999999999999999", "true"),
-    *("null", "[]", "{}", '""', "a=b", "=", "..", "/", "~", "~nobody", "/dev/null", "/dev/full", "/proc/self/mem"),
-    *("ü", "\u2028", "\x1b[31m", "\ufeff", "日本語", "a" * 5000, "../../x", "l2r", "sao", "os:system", "x:y:z"),
+    *(
+        "",
+        " ",
+        "-1",
+        "0",
+        "1",
+        "2",
+        "3.5",
+        "nan",
+        "inf",
+        "-inf",
+        "1e309",
+        "1e3",
+        "99999999999999999999",
+        "true",
+    ),
+    *(
+        "null",
+        "[]",
+        "{}",
+        '""',
+        "a=b",
+        "=",
+        "..",
+        "/",
+        "~",
+        "~nobody",
+        "/dev/null",
+        "/dev/full",
+        "/proc/self/mem",
+    ),
+    *(
+        "ü",
+        "\u2028",
+        "\x1b[31m",
+        "\ufeff",
+        "日本語",
+        "a" * 5000,
+        "../../x",
+        "l2r",
+        "sao",
+        "os:system",
+        "x:y:z",
+    ),
 )
 KEYS = (
     *("run", "data.root", "data.train.source", "data.dev", "data.cache", "data.max_length", "data.bad_lines"),
-    *("text.unit", "text.vocabulary", "text.source.split", "text.bag", "order.name", "order.parser", "order.files"),
-    *("search.beam", "search.bootstrap_steps", "search.refresh", "search.learn_from", "model.kind", "model.width"),
-    *("model.heads", "model.dropout", "model.first", "model.share", "model.copying", "model.clip", "canvas.share"),
+    *(
+        "text.unit",
+        "text.vocabulary",
+        "text.source.split",
+        "text.bag",
+        "order.name",
+        "order.parser",
+        "order.files",
+    ),
+    *(
+        "search.beam",
+        "search.bootstrap_steps",
+        "search.refresh",
+        "search.learn_from",
+        "model.kind",
+        "model.width",
+    ),
+    *(
+        "model.heads",
+        "model.dropout",
+        "model.first",
+        "model.share",
+        "model.copying",
+        "model.clip",
+        "canvas.share",
+    ),
     *("train.steps", "train.batch_tokens", "train.lr", "train.seed", "train.accumulate", "train.precision"),
-    *("train.device", "train.init", "train.keep", "train.average", "decode.beam", "decode.partners", "decode.search"),
+    *(
+        "train.device",
+        "train.init",
+        "train.keep",
+        "train.average",
+        "decode.beam",
+        "decode.partners",
+        "decode.search",
+    ),
     *("decode.max_length", "decode.max_source", "decode.length_penalty", "no.such.key", "train", "model", ""),
 )
 FLAGS: dict[str, tuple[str, ...]] = {
     "generate": (
         *("--beam", "--n-best", "--search", "--max-length", "--max-source", "--seed", "--top-k", "--top-p"),
-        *("--temperature", "--at-once", "--precision", "--device", "--partners", "--reverse", "--svg", "--html"),
-        *("--trace", "--json", "--cut", "--merge", "--parallel", "--no-unknown", "--length-penalty", "--eos-penalty"),
+        *(
+            "--temperature",
+            "--at-once",
+            "--precision",
+            "--device",
+            "--partners",
+            "--reverse",
+            "--svg",
+            "--html",
+        ),
+        *(
+            "--trace",
+            "--json",
+            "--cut",
+            "--merge",
+            "--parallel",
+            "--no-unknown",
+            "--length-penalty",
+            "--eos-penalty",
+        ),
     ),
     "complete": (
         *("--source", "--template", "--prefix", "--suffix", "--draft", "--must", "--forbid", "--in-order"),
@@ -57,13 +146,40 @@ FLAGS: dict[str, tuple[str, ...]] = {
         *("--conllu", "--examples", "--svg", "--json"),
     ),
     "evaluate": (
-        *("--metrics", "--ref", "--hyp", "--tokenize", "--lowercase", "--lang", "--json", "--split", "--beam"),
+        *(
+            "--metrics",
+            "--ref",
+            "--hyp",
+            "--tokenize",
+            "--lowercase",
+            "--lang",
+            "--json",
+            "--split",
+            "--beam",
+        ),
         *("--by", "--all-beams", "--lines", "--again", "--sentences", "--baseline", "--samples", "--seed"),
     ),
-    "compare": ("--split", "--metrics", "--baseline", "--samples", "--format", "--output", "--json", "--html"),
+    "compare": (
+        "--split",
+        "--metrics",
+        "--baseline",
+        "--samples",
+        "--format",
+        "--output",
+        "--json",
+        "--html",
+    ),
     "init": (
         *("--train-source", "--train-target", "--train-jsonl", "--dev-source", "--dev-target", "--dev-jsonl"),
-        *("--source-language", "--target-language", "--order", "--parser", "--train-trees", "--size", "--force"),
+        *(
+            "--source-language",
+            "--target-language",
+            "--order",
+            "--parser",
+            "--train-trees",
+            "--size",
+            "--force",
+        ),
     ),
     "prepare": ("--json",),
     "train": ("--resume", "--overwrite", "--dry-run", "--json"),
@@ -75,7 +191,17 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "features": ("--output", "--json", "--batch", "--device"),
 }
 BARE = {
-    *("--trace", "--json", "--cut", "--merge", "--parallel", "--no-unknown", "--in-order", "--total", "--relations"),
+    *(
+        "--trace",
+        "--json",
+        "--cut",
+        "--merge",
+        "--parallel",
+        "--no-unknown",
+        "--in-order",
+        "--total",
+        "--relations",
+    ),
     *("--written", "--stored", "--lowercase", "--all-beams", "--again", "--sentences", "--force", "--resume"),
     *("--overwrite", "--dry-run"),
 }
@@ -158,8 +284,10 @@ def _spoiled(folder: Path, chance: random.Random) -> Path:
 
 def _files(folder: Path, chance: random.Random) -> list[Path]:
     folder.mkdir()
-    words = "a b c d e f g h".split()
-    lines = "\n".join(" ".join(chance.choices(words, k=chance.randint(1, 6))) for _ in range(5)).encode() + b"\n"
+    words = ["a", "b", "c", "d", "e", "f", "g", "h"]
+    lines = (
+        "\n".join(" ".join(chance.choices(words, k=chance.randint(1, 6))) for _ in range(5)).encode() + b"\n"
+    )
     pairs = b'{"source": "a b", "target": "b a"}\n'
     request = b'{"source": "a b c", "must": ["a"]}\n{"source": "a", "template": "___ b"}\n'
     contents = {
@@ -232,7 +360,10 @@ def command_lines(draw: Callable[..., Any], world: World) -> list[str]:
     elif command == "init":
         line += draw(st.lists(st.sampled_from(["new.toml", "/", ""]), max_size=1))
     elif command == "order":
-        line += [draw(st.sampled_from(["l2r", "r2l", "blt", "cf", "syn", "rnd", "odd", "sao", "x"])), draw(PIECES)]
+        line += [
+            draw(st.sampled_from(["l2r", "r2l", "blt", "cf", "syn", "rnd", "odd", "sao", "x"])),
+            draw(PIECES),
+        ]
     elif draw(st.integers(0, 9)):
         line.append(str(draw(st.sampled_from(world.models))))
     if command in ("generate", "complete", "export") and draw(st.integers(0, 4)):
@@ -240,7 +371,12 @@ def command_lines(draw: Callable[..., Any], world: World) -> list[str]:
         path = world.place / "files" / of_kind if command != "export" else Path(of_kind)
         line.append(str(path) if draw(st.integers(0, 2)) else draw(value))
     if command == "score" and draw(st.integers(0, 4)):
-        line += ["--source", str(world.place / "files/lines.txt"), "--target", str(world.place / "files/again.txt")]
+        line += [
+            "--source",
+            str(world.place / "files/lines.txt"),
+            "--target",
+            str(world.place / "files/again.txt"),
+        ]
     if command == "complete" and draw(st.booleans()):
         request = draw(st.dictionaries(st.sampled_from(REQUEST_KEYS), JSON | PIECES, max_size=4))
         (world.place / "request.jsonl").write_text(json.dumps(request) + "\n")
@@ -281,9 +417,16 @@ def _fault(world: World, line: Sequence[str]) -> str | None:
     left = unfinished(folder)
     if fault is None and left:
         fault = f"left {left[:3]}"
-    if fault is None and answer.code == 2 and (folder / "new").is_dir() and not any((folder / "new").iterdir()):
+    if (
+        fault is None
+        and answer.code == 2
+        and (folder / "new").is_dir()
+        and not any((folder / "new").iterdir())
+    ):
         fault = "left an empty folder"
-    return None if fault is None else f"{json.dumps([part[:80] for part in line], ensure_ascii=False)}: {fault}"
+    return (
+        None if fault is None else f"{json.dumps([part[:80] for part in line], ensure_ascii=False)}: {fault}"
+    )
 
 
 if __name__ == "__main__":

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from faults.report import GIGABYTE, Table, command_line, finish, run, warm_up, workplace
-
 from corpora import write_corpus
+from faults.report import GIGABYTE, Table, command_line, finish, run, warm_up, workplace
 
 MODEL, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 WRITABLE = "evil-was-here"  # the file that hostile code would write
@@ -101,11 +100,19 @@ HOSTILE: dict[str, Hostile] = {
         _config(lambda values: values["shape"].update(vocabulary=10**9, target_vocabulary=10**9)), "ids"
     ),
     "a billion layers": Hostile(_in_recipe("model", decoder_layers=10**9), "too few for"),
-    "features as wide as memory": Hostile(_config(lambda values: values["shape"].update(features=10**12)), MODEL),
-    "a header longer than the file": Hostile(_content(MODEL, struct.pack("<Q", 2**62) + b"{}"), "a header of"),
-    "a shape of 2**60": Hostile(_header(lambda values: _first(values).update(shape=[2**30, 2**30])), "broken"),
+    "features as wide as memory": Hostile(
+        _config(lambda values: values["shape"].update(features=10**12)), MODEL
+    ),
+    "a header longer than the file": Hostile(
+        _content(MODEL, struct.pack("<Q", 2**62) + b"{}"), "a header of"
+    ),
+    "a shape of 2**60": Hostile(
+        _header(lambda values: _first(values).update(shape=[2**30, 2**30])), "broken"
+    ),
     "a shape beyond 64 bits": Hostile(_header(lambda values: _first(values).update(shape=[2**70])), "broken"),
-    "negative offsets": Hostile(_header(lambda values: _first(values).update(data_offsets=[-8, 0])), "broken"),
+    "negative offsets": Hostile(
+        _header(lambda values: _first(values).update(data_offsets=[-8, 0])), "broken"
+    ),
     "overlapping tensors": Hostile(_header(_overlapping), "broken"),
     "an unknown type": Hostile(_header(lambda values: _first(values).update(dtype="PICKLE")), "broken"),
     "weights with .. in their name": Hostile(
@@ -130,9 +137,7 @@ HOSTILE: dict[str, Hostile] = {
     "a parser that is a folder": Hostile(
         _in_recipe("order", name="syn", parser="/tmp/evil"), "--trust-code", ("score",)
     ),
-    "partners outside its folder": Hostile(
-        _in_recipe("decode", partners=["/etc"], beam=2), "--trust-code"
-    ),
+    "partners outside its folder": Hostile(_in_recipe("decode", partners=["/etc"], beam=2), "--trust-code"),
     "a reverse model beside it": Hostile(_in_recipe("decode", reverse="../run", beam=2), "--trust-code"),
 }
 

@@ -15,9 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from faults.report import Table, begin, command_line, ended, finish, run, unfinished, warm_up, workplace
-
 from corpora import write_corpus
+from faults.report import Table, begin, command_line, ended, finish, run, unfinished, warm_up, workplace
 
 PATIENCE = 300
 SEARCHED = (

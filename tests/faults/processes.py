@@ -17,17 +17,28 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from corpora import command, write_corpus
 from faults.report import Answer, Table, begin, command_line, ended, finish, run, warm_up, workplace
 from safetensors.numpy import load_file
 
-from corpora import command, write_corpus
-
 RANDOM = (
-    *("model.dropout=0.3", "order.name=rnd", "train.label_smoothing=0.1", "train.steps=30", "train.accumulate=2"),
+    *(
+        "model.dropout=0.3",
+        "order.name=rnd",
+        "train.label_smoothing=0.1",
+        "train.steps=30",
+        "train.accumulate=2",
+    ),
     *("train.batch_tokens=200", "train.validate_every=10", "train.validate_lines=0"),
 )
 SEARCHED = (
-    *("order.name=sao", "search.bootstrap_steps=2", "search.refresh=0", "search.beam=3", "search.dropout=0.2"),
+    *(
+        "order.name=sao",
+        "search.bootstrap_steps=2",
+        "search.refresh=0",
+        "search.beam=3",
+        "search.dropout=0.2",
+    ),
     *("model.dropout=0.2", "train.steps=12", "train.batch_tokens=300", "train.validate_lines=0"),
 )
 LONG = ("train.steps=100000", "train.validate_every=20", "train.validate_lines=0", "model.dropout=0.1")
@@ -60,9 +71,15 @@ def in_one_folder(table: Table, recipe: Path, place: Path) -> None:
     ended(busy, output=place / "busy", patience=SOON)
     steps = min(200_000, 20 + max(int(path.name[5:]) for path in (used / "last").glob("step-*")))
     again = run("train", recipe, *LONG, f"train.steps={steps}", f"run={used}", "--resume", folder=place)
-    logged = [json.loads(line)["step"] for line in (used / "metrics.jsonl").read_text().splitlines() if '"loss"' in line]
+    logged = [
+        json.loads(line)["step"]
+        for line in (used / "metrics.jsonl").read_text().splitlines()
+        if '"loss"' in line
+    ]
     twice = len(logged) != len(set(logged))
-    table.row("train --resume once it is killed").note(again.wrong(allowed=(0,)) or ("steps twice" if twice else None))
+    table.row("train --resume once it is killed").note(
+        again.wrong(allowed=(0,)) or ("steps twice" if twice else None)
+    )
 
 
 def at_once(table: Table, recipe: Path, place: Path) -> None:
@@ -92,7 +109,10 @@ def both(line: Sequence[object], place: Path) -> list[Answer]:
 
 def together(table: Table, recipe: Path, place: Path, *, counts: Sequence[int] = (2, 3)) -> None:
     """1, 2 and more processes train the same model, up to the order of float sums."""
-    for name, settings in {"dropout, drawn orders, two parts": RANDOM, "orders searched at each update": SEARCHED}.items():
+    for name, settings in {
+        "dropout, drawn orders, two parts": RANDOM,
+        "orders searched at each update": SEARCHED,
+    }.items():
         alone = place / "alone"
         shutil.rmtree(alone, ignore_errors=True)
         assert run("train", recipe, *settings, f"run={alone}", folder=place).code == 0
@@ -122,9 +142,7 @@ def a_worker_dies(table: Table, recipe: Path, place: Path) -> None:
     for victim in (0, 1):
         trained = place / f"orphan-{victim}"
         port = _free_port()
-        workers = [
-            worker(rank, port, "train", recipe, *LONG, f"run={trained}") for rank in range(2)
-        ]
+        workers = [worker(rank, port, "train", recipe, *LONG, f"run={trained}") for rank in range(2)]
         _wait_for_checkpoint(trained, workers[0].pid)
         began = time.monotonic()
         workers[victim].kill()
@@ -138,10 +156,15 @@ def a_worker_dies(table: Table, recipe: Path, place: Path) -> None:
         fault = None
         if len(lines) != 1 or "another process has ended" not in lines[0] or "Traceback" in said:
             fault = said[-400:]
-        print(f"process {victim + 1} killed: the other stopped after {time.monotonic() - began:.1f} s", flush=True)
+        print(
+            f"process {victim + 1} killed: the other stopped after {time.monotonic() - began:.1f} s",
+            flush=True,
+        )
         table.row(f"process {victim + 1} of 2 is killed").note(fault)
         last = max(int(path.name[5:]) for path in (trained / "last").glob("step-*"))
-        answer = run("train", recipe, *LONG, f"train.steps={last + 3}", f"run={trained}", "--resume", folder=place)
+        answer = run(
+            "train", recipe, *LONG, f"train.steps={last + 3}", f"run={trained}", "--resume", folder=place
+        )
         table.row("and resumed by one").note(answer.wrong(allowed=(0,)))
 
 
@@ -154,7 +177,13 @@ def launch(count: int, *arguments: object) -> subprocess.Popen[str]:
 
 def worker(rank: int, port: int, *arguments: object) -> subprocess.Popen[str]:
     """Start one of two processes without a launcher, which would end the others by itself."""
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    place = {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": 2,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
     environment = {**os.environ, **{name: str(value) for name, value in place.items()}}
     return subprocess.Popen(
         command(*arguments), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

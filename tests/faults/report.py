@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))  # where `corpora` lies, if this runs as a script
 os.environ.update(OMP_NUM_THREADS="1", NO_COLOR="1", COLUMNS="100", TOKENIZERS_PARALLELISM="false")
 
-import torch  # noqa: E402
+import torch
 
 torch.set_num_threads(1)  # before the first fork: threads don't survive one
 
@@ -166,7 +166,14 @@ def warm_up(recipe: Path, folder: Path) -> None:
     lines = [
         ["train", recipe, *settings, f"run={model}"],
         ["evaluate", model, "--split", "dev", "--metrics", "bleu,chrf,ter,exact"],
-        ["score", model, "--source", recipe.with_name("dev.source"), "--target", recipe.with_name("dev.target")],
+        [
+            "score",
+            model,
+            "--source",
+            recipe.with_name("dev.source"),
+            "--target",
+            recipe.with_name("dev.target"),
+        ],
         ["generate", model, recipe.with_name("dev.source"), "--svg", folder / "warm.svg", "--trace"],
         ["orders", model, "--svg", folder / "orders.svg"],
     ]
