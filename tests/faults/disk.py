@@ -81,7 +81,7 @@ def fill_disks(place: Path, *, seed: int, tries: int, minutes: float) -> Table:
             while done < tries and time.monotonic() < half:
                 fault, hit = _trial(
                     fresh(place / "trial"), victim, wanted, lambda f: failing(f, at=at, error=error)
-                )  # noqa: B023
+                )
                 if not hit:
                     break
                 done += 1

@@ -217,7 +217,13 @@ class World:
         self.recipe = write_corpus(place)
         self.run = place / "run"
         warm_up(self.recipe, place)
-        settings = ("order.name=sao", "search.bootstrap_steps=6", "search.beam=2", "model.dropout=0")
+        settings = (
+            "order.name=sao",
+            "search.method=guided",
+            "search.bootstrap_steps=6",
+            "search.beam=2",
+            "model.dropout=0",
+        )
         assert run("train", self.recipe, *settings, f"run={self.run}", folder=place).code == 0
         assert run("evaluate", self.run, "--split", "dev", folder=place).code == 0
         self.models = ["django-small", self.run, place / "run-link"]

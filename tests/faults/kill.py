@@ -20,7 +20,13 @@ from faults.report import Table, begin, command_line, ended, finish, run, unfini
 
 PATIENCE = 300
 SEARCHED = (
-    *("order.name=sao", "search.bootstrap_steps=4", "search.beam=3", "search.refresh=1"),
+    *(
+        "order.name=sao",
+        "search.method=guided",
+        "search.bootstrap_steps=4",
+        "search.beam=3",
+        "search.refresh=1",
+    ),
     *("train.steps=24", "train.validate_every=4", "train.keep=3", "train.average=2"),
 )
 DRAWN = ("order.name=rnd", "train.steps=40", "train.validate_every=5", "train.keep=3", "canvas.share=0.3")

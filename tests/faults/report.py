@@ -162,7 +162,13 @@ def warm_up(recipe: Path, folder: Path) -> None:
         if not module.name.endswith(("__main__", ".peers")):
             importlib.import_module(module.name)
     model = folder / "warm"
-    settings = ("train.steps=8", "order.name=sao", "search.bootstrap_steps=4", "train.device=cpu")
+    settings = (
+        "train.steps=8",
+        "order.name=sao",
+        "search.method=guided",
+        "search.bootstrap_steps=4",
+        "train.device=cpu",
+    )
     lines = [
         ["train", recipe, *settings, f"run={model}"],
         ["evaluate", model, "--split", "dev", "--metrics", "bleu,chrf,ter,exact"],

@@ -26,12 +26,14 @@ KINDS = {
     "required words of a bag": ("canvas.share=0.7", "text.bag=true", "model.encoder_positions=none"),
     "pieces": ("text.unit=bpe", "text.vocabulary=30", "train.bpe_dropout=0.4"),
     "searched, all orders": (
-        *("order.name=sao", "search.bootstrap_steps=0", "search.refresh=0", "search.beam=3"),
-        *("search.learn_from=all", "search.dropout=0.3", "search.gumbel=0.5"),
+        *("order.name=sao", "search.method=guided", "search.bootstrap_steps=0", "search.refresh=0"),
+        *("search.beam=3", "search.learn_from=all", "search.dropout=0.3", "search.gumbel=0.5"),
     ),
+    "drawn": ("order.name=sao", "search.beam=2", "search.max_length=4"),
+    "drawn with dropout": ("order.name=sao", "search.beam=2", "search.dropout=0.2"),
     "searched, one order": (
-        *("order.name=sao", "search.bootstrap_steps=0", "search.refresh=0", "search.beam=3"),
-        *("search.temperature=5.0", "search.dropout=0.3"),
+        *("order.name=sao", "search.method=guided", "search.bootstrap_steps=0", "search.refresh=0"),
+        *("search.beam=3", "search.temperature=5.0", "search.dropout=0.3"),
     ),
 }
 

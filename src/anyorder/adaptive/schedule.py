@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from anyorder import config
 from anyorder.adaptive.candidates import Orders
@@ -102,16 +103,26 @@ class OrderSchedule:
     ) -> Orders:
         """Search the orders of an update, each process a share, and exchange them.
 
-        Dropout is drawn for so many pairs at a time, however many processes there are.
+        What is random is drawn for the whole batch or for so many pairs at a time, however many processes
+        there are.
         """
-        model, found = self._indigo(), []
+        model, found, seed = self._indigo(), [], self.recipe.train.seed
+        chance = self._chance(batch, pairs, search, step=step)
+        together = SEARCHED_TOGETHER if chance is None else -(-len(pairs) // self.processes.count)
         with searching(model, search, precision=self.recipe.train.precision):
-            for number, first in enumerate(range(0, len(pairs), SEARCHED_TOGETHER)):
-                rows = torch.arange(first, min(first + SEARCHED_TOGETHER, len(pairs)))
+            for number, first in enumerate(range(0, len(pairs), together)):
+                rows = torch.arange(first, min(first + together, len(pairs)))
                 some = batch.pairs(rows.to(batch.order.device))
                 if number % self.processes.count == self.processes.rank:
-                    torch.manual_seed(mixed_seed(self.recipe.train.seed, step, int(pairs[first]), 1))
-                    found.append(search_batch(model, some, search))
+                    torch.manual_seed(mixed_seed(seed, step, int(pairs[first]), 1))
+                    uniform = None
+                    if chance is not None:
+                        before, own = (
+                            int((lengths <= search.max_length).sum())
+                            for lengths in (batch.lengths[:first], some.lengths)
+                        )
+                        uniform = chance[before : before + own]
+                    found.append(search_batch(model, some, search, uniform=uniform))
                 else:  # zeros, to be added to what another process finds
                     positions = some.order[:, None].repeat(1, search.beam, 1)
                     zeros = torch.zeros(positions.shape[:2], device=positions.device)
@@ -120,6 +131,16 @@ class OrderSchedule:
             positions=self.processes.total(torch.cat([orders.positions for orders in found])),
             log_probs=self.processes.total(torch.cat([orders.log_probs for orders in found])),
         )
+
+    def _chance(
+        self, batch: Batch, pairs: NDArray[np.int64], search: config.Search, *, step: int
+    ) -> Tensor | None:
+        """Random numbers to draw the orders of all searched pairs by; None where dropout is drawn as well."""
+        searched = batch.lengths[batch.lengths <= search.max_length]
+        if search.method != "drawn" or search.dropout or not len(searched):
+            return None
+        torch.manual_seed(mixed_seed(self.recipe.train.seed, step, int(pairs[0]), 1))
+        return torch.rand(len(searched), search.beam, int(searched.max()), device=searched.device)
 
     def summary(self, *, step: int) -> SearchSummary | None:
         """A summary of the stored orders, which were searched for this update; None if there are none."""
