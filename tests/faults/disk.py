@@ -25,7 +25,7 @@ from faults.report import Table, command_line, finish, run, unfinished, warm_up,
 CHANGES = {"os.mkdir": 0, "os.rename": 0, "os.chmod": 0, "os.truncate": 0, "os.symlink": 1}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 FAULTS = {"full": errno.ENOSPC, "read-only": errno.EROFS}
-SIZES = (0, 100, 4_000, 20_000, 60_000)  # bytes that a file may grow to
+SIZES = (1_000, 4_000, 20_000, 60_000)  # bytes that a file may grow to, its message included
 STRIDE = 6  # of the operations, one is tried, so that long commands end in time
 
 

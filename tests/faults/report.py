@@ -26,8 +26,8 @@ import torch
 
 torch.set_num_threads(1)  # before the first fork: threads don't survive one
 
-import anyorder  # noqa: E402
-from anyorder.__main__ import main  # noqa: E402
+import anyorder
+from anyorder.__main__ import main
 
 GIGABYTE = 2**30
 MEMORY = 8 * GIGABYTE  # of a command, at most; torch alone maps two

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,7 +83,8 @@ def print_line(text: str) -> None:
 
 def print_error(message: str) -> None:
     """Print an error on one line of stderr, in the form that all errors have."""
-    print(f"anyorder: {visible(' '.join(message.split()))}", file=sys.stderr)
+    with suppress(OSError):  # the disk may be full; the exit code says that something was wrong
+        print(f"anyorder: {visible(' '.join(message.split()))}", file=sys.stderr, flush=True)
 
 
 def table(*columns: str) -> Table:
