@@ -48,6 +48,7 @@ faults: $(VENV)/.test
 
 # Known vulnerabilities of everything that is installed. The package itself is not on PyPI.
 audit: $(VENV)/.test
+	$(INSTALL) pip-audit
 	$(BIN)/pip-audit --skip-editable --desc off
 
 clean:
