@@ -15,6 +15,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from corpora import write_corpus
@@ -60,6 +61,11 @@ def limited(size: int) -> Callable[[], None]:
     )
 
 
+def _limited(folder: Path, *, size: int) -> Callable[[], None]:
+    del folder
+    return limited(size)
+
+
 def fill_disks(place: Path, *, seed: int, tries: int, minutes: float) -> Table:
     """Let each command meet each fault, then give it again without faults."""
     table, chance = Table("a disk fails in"), random.Random(seed)
@@ -80,7 +86,7 @@ def fill_disks(place: Path, *, seed: int, tries: int, minutes: float) -> Table:
             half = ends if kind == "read-only" else ends - 30 * minutes / len(chosen)
             while done < tries and time.monotonic() < half:
                 fault, hit = _trial(
-                    fresh(place / "trial"), victim, wanted, lambda f: failing(f, at=at, error=error)
+                    fresh(place / "trial"), victim, wanted, partial(failing, at=at, error=error)
                 )
                 if not hit:
                     break
@@ -89,7 +95,7 @@ def fill_disks(place: Path, *, seed: int, tries: int, minutes: float) -> Table:
                 at += chance.randint(1, STRIDE)
         for size in SIZES:
             if done < tries:
-                fault, hit = _trial(fresh(place / "trial"), victim, wanted, lambda _: limited(size))  # noqa: B023
+                fault, hit = _trial(fresh(place / "trial"), victim, wanted, partial(_limited, size=size))
                 done += hit
                 if hit:
                     table.row(f"{victim.name}: files of a size at most").note(

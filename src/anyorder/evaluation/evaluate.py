@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import product
@@ -32,6 +33,7 @@ from anyorder.evaluation.split import (
     SplitDecoder,
     decoded_file,
     read_split,
+    remove_unfinished_results,
     weights_digest,
 )
 from anyorder.inference.generator import Generator
@@ -122,7 +124,13 @@ class Evaluator:
         _check_metrics([*scoring.metrics, by], options)
         self._check_beams(beams)
         read = self._read(split, references=scoring.references)
-        with locked(results_folder(self.run), name=f".{read.name}{LOCK_FILE}"):
+        written = {read.name}
+        if len(beams) > 1:
+            written.add(results_name(TUNED_ON, first_lines=self.first_lines))
+        with ExitStack() as held:
+            for name in sorted(written):
+                held.enter_context(locked(results_folder(self.run), name=f".{name}{LOCK_FILE}"))
+                remove_unfinished_results(self.run, name=name)
             return self._evaluate(read, beams=beams, by=by, all_beams=all_beams, again=again, scoring=scoring)
 
     def _evaluate(
