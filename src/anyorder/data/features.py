@@ -122,7 +122,7 @@ def open_grid(path: Path) -> Grid:
             return _with_names(_as_grid(content), path)
         content.close()
         return _unpacked(path, path.stat().st_mtime_ns)
-    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, MemoryError, OverflowError, KeyError):
+    except (ValueError, zipfile.BadZipFile, zlib.error, MemoryError, OverflowError, KeyError):
         raise BadGrid("not an .npy or .npz file of numbers") from None
 
 
