@@ -11,7 +11,7 @@ CORE := insertion config/* text/* orders/* data/* models/* models/kernels/* deco
 # A process a core, up to four, each with one thread: tensors of tests are too small to share between threads.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test check docs slow clean
+.PHONY: demo test check docs slow faults audit clean
 
 demo: $(VENV)/.demo
 	$(BIN)/anyorder demo
@@ -36,6 +36,20 @@ docs: $(VENV)/.test
 # Minutes to hours: every order on the synthetic task, real parsers.
 slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow
+
+# Kills, full disks, hostile folders, several processes and 10,000 command lines: an hour or two.
+FAULTS := PYTHONPATH=tests $(BIN)/python tests/faults
+faults: $(VENV)/.test
+	$(FAULTS)/hostile.py
+	$(FAULTS)/processes.py
+	$(FAULTS)/disk.py --seed 1 --minutes 20
+	$(FAULTS)/kill.py --seed 1 --tries 100 --minutes 40
+	$(FAULTS)/fuzz.py --seed 1 --tries 10000 --minutes 60
+
+# Known vulnerabilities of everything that is installed. The package itself is not on PyPI.
+audit: $(VENV)/.test
+	$(INSTALL) pip-audit
+	$(BIN)/pip-audit --skip-editable --desc off
 
 clean:
 	rm -rf $(VENV) dist build site .mypy_cache .ruff_cache .pytest_cache

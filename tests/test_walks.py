@@ -60,9 +60,9 @@ class Walk:
 
 WALKS = {
     "A pair, from file to loss": Walk(a_pair_from_file_to_loss, most=16),
-    "A source, to an answer": Walk(a_source_to_an_answer, most=18),
+    "A source, to an answer": Walk(a_source_to_an_answer, most=20),
     "A canvas with required words, to an answer": Walk(
-        a_canvas_with_required_words, most=25, like="A source, to an answer"
+        a_canvas_with_required_words, most=27, like="A source, to an answer"
     ),
 }
 

@@ -51,6 +51,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+def test_builds_are_the_same_to_the_last_byte(tmp_path: Path) -> None:
+    how = ["--no-isolation"] if find_spec("hatchling") else []
+    builds = []
+    for name in ("one", "two"):
+        built = run(sys.executable, "-m", "build", *how, "--outdir", tmp_path / name, ROOT, cwd=tmp_path)
+        assert built.returncode == 0, built.stdout + built.stderr
+        builds.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
+    assert sorted(path.rpartition(".")[2] for path in builds[0]) == ["gz", "whl"]
+    assert builds[0] == builds[1]
+
+
 @pytest.fixture(scope="module")
 def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of an environment with the wheel; it borrows the packages that are used here."""

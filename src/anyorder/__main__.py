@@ -10,6 +10,8 @@ from anyorder.errors import UserError
 from anyorder.models.kernels.malloc import keep_memory
 from anyorder.system.interruption import INTERRUPTED
 
+SHOWN = 200  # characters of an error of torch's
+
 
 def main() -> NoReturn:
     """Run a command; a user's mistake is reported in one line, without a traceback."""
@@ -41,6 +43,10 @@ def _run() -> NoReturn:
             raise
         _fail(f"{error.filename}: {error.strerror}")
     except Exception as error:
+        if _is_out_of_memory(error):
+            _fail(
+                f"not enough memory: {str(error).splitlines()[0][:SHOWN] if str(error) else 'none is left'}"
+            )
         # Wrong usage. Typer may have its own copy of click, so its exceptions are recognised by their method.
         format_message = getattr(error, "format_message", None)
         if format_message is None:
@@ -50,6 +56,19 @@ def _run() -> NoReturn:
         if not format_message():  # a command without its arguments has printed its help
             sys.exit(2)
         _fail(f"{format_message()}{help_hint}")
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out: Python, NumPy and a GPU say so by a class, torch on a CPU in words."""
+    phrases = (
+        "not enough memory",
+        "can't allocate memory",
+        "Storage size calculation overflowed",
+        "out of memory",
+    )
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in phrases)
+    )
 
 
 def _fail(message: str) -> NoReturn:

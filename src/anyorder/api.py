@@ -23,12 +23,19 @@ Overrides = Iterable[str] | Mapping[str, object]
 _log = logging.getLogger("anyorder")
 
 
-def load(folder: str | Path, *, device: str | None = None, precision: str = "fp32") -> Generator:
+def load(
+    folder: str | Path,
+    *,
+    device: str | None = None,
+    precision: str = "fp32",
+    trust_code: bool = False,
+) -> Generator:
     """Load a trained model, ready to generate, complete and score.
 
     folder: the folder of a run, or the name of a model that comes with the package.
     device: "cpu", "cuda", ...; None picks a GPU if there is one.
     precision: "fp32", or "int8" for 8-bit weights, which are faster on a CPU and nearly as good.
+    trust_code: whether the model's own recipe may name order functions to import and other models to read.
 
     >>> import anyorder
     >>> model = anyorder.load("django-small", device="cpu")
@@ -37,7 +44,7 @@ def load(folder: str | Path, *, device: str | None = None, precision: str = "fp3
     """
     from anyorder.inference.generator import Generator
 
-    return Generator.load(folder, device=device, precision=precision)
+    return Generator.load(folder, device=device, precision=precision, trust_code=trust_code)
 
 
 def train(

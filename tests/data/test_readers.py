@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import os
 import re
 import tempfile
 from collections.abc import Callable
@@ -362,3 +363,9 @@ def test_broken_features_are_named(tmp_path: Path, content: bytes | None, compla
         (tmp_path / "train.npy").write_bytes(content)
     with pytest.raises(UserError, match=re.escape(f"train.npy: {complaint} (data.train.features)")):
         open_features(features_files(tmp_path)["features"])
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="is no regular file"):
+        content_digest(File(tmp_path / "pipe"))

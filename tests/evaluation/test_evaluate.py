@@ -32,6 +32,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU
 
+import anyorder
 from anyorder.cli.evaluate import parse_beams
 from anyorder.errors import UserError
 from anyorder.evaluation.evaluate import Evaluator, ScoringSettings, distinct_unknowns
@@ -502,3 +503,15 @@ def test_missing_results_are_refused_with_the_command_that_creates_them(run: Pat
     remedy = f"`anyorder evaluate {run} --split test --lines 9` creates them"
     wanted = f"{run}: has no results of test-first-9; {remedy}"
     assert str(refused.value) == wanted
+
+
+def test_what_killed_evaluations_left_is_removed(tmp_path: Path) -> None:
+    run = shutil.copytree(learned().run, tmp_path / "run")
+    decoded = run / "results" / "decoded"
+    decoded.mkdir(parents=True)
+    mine = [run / "results/.dev.json.7-abc.unfinished", decoded / ".dev-beam-1.json.7-abc.unfinished"]
+    others = [run / "results/.test.json.7-abc.unfinished", decoded / ".test-beam-1.json.7-abc.unfinished"]
+    for path in (*mine, *others):
+        path.touch()
+    anyorder.evaluate(run, split="dev", metrics=["exact"], device="cpu")
+    assert [path.exists() for path in (*mine, *others)] == [False, False, True, True]

@@ -18,7 +18,7 @@ from anyorder.training.checkpoint import checkpoints
 PROCESSES = 2
 # Small batches, so that some are a single sentence and one of the processes has nothing to do.
 SETTINGS = (
-    "model.dropout=0",
+    "model.dropout=0.3",
     "train.batch_tokens=20",
     "train.accumulate=2",
     "train.average=2",
@@ -92,6 +92,15 @@ def test_dev_scores_are_those_of_one_process(alone: Path, together: Path) -> Non
     )
     assert len(one) == 2
     np.testing.assert_allclose(other, one, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_so_they_are_for_three_processes_and_without_accumulation(recipe: Path, alone: Path) -> None:
+    run = recipe.parent / "three"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
+    line = ["train", recipe, *SETTINGS, "train.accumulate=1", f"train.steps={STEPS}", f"run={run}"]
+    subprocess.run([*launcher, "-m", "anyorder", *map(str, line)], env=QUIET, check=True, timeout=PATIENCE)
+    np.testing.assert_allclose(losses(run, until=STEPS), losses(alone, until=STEPS), rtol=0, atol=1e-5)
 
 
 def test_a_checkpoint_of_two_processes_goes_on_in_one(recipe: Path, alone: Path, together: Path) -> None:

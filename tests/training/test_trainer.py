@@ -218,7 +218,9 @@ def test_a_run_that_never_began_is_not_resumed(
 def test_a_run_that_crashed_before_its_first_checkpoint_starts_again(
     corpus: Path, unstopped: Path, tmp_path: Path
 ) -> None:
-    run = shutil.copytree(unstopped, tmp_path / "run", ignore=shutil.ignore_patterns("last", "model*"))
+    run = shutil.copytree(
+        unstopped, tmp_path / "run", ignore=shutil.ignore_patterns("last", "model*", "config.json")
+    )
     watcher = learn(corpus, run, *EVENTFUL, resume=True)
     assert watcher.notes == [f"{run}: has no checkpoint yet, so the run starts at its first update"]
     assert_same_as_unstopped(run, unstopped)

@@ -26,12 +26,20 @@ from anyorder.system.devices import in_precision
 
 
 @torch.no_grad()
-def search_batch(model: Indigo, batch: Batch, settings: config.Search, *, thoroughly: bool = False) -> Orders:
+def search_batch(
+    model: Indigo,
+    batch: Batch,
+    settings: config.Search,
+    *,
+    thoroughly: bool = False,
+    uniform: Tensor | None = None,
+) -> Orders:
     """Find orders of a batch's targets; targets too long to search keep the order they have.
 
     A guided search starts from the orders of the batch and replaces them only by better ones. Dropout is on
     if the model is in training mode.
     thoroughly: search as well as possible, whatever the settings, for pairs whose best orders are unknown.
+    uniform: random numbers for orders that are drawn, (searched pairs, B, T or more); None for new ones.
     """
     orders = Orders(
         positions=batch.order[:, None].repeat(1, settings.beam, 1),
@@ -45,7 +53,7 @@ def search_batch(model: Indigo, batch: Batch, settings: config.Search, *, thorou
         if thoroughly:
             found = search_thoroughly(model, memory, pairs, width=settings.beam)
         else:
-            found = _find(model, memory, pairs, settings)
+            found = _find(model, memory, pairs, settings, uniform=uniform)
         # A short target has fewer than B orders: its best one fills the rest, with a weight of zero.
         orders.positions[short] = found.positions.where(
             found.log_probs[..., None] > NEG_INF, found.positions[:, :1]
@@ -54,9 +62,13 @@ def search_batch(model: Indigo, batch: Batch, settings: config.Search, *, thorou
     return orders
 
 
-def _find(model: Indigo, memory: Memory, batch: Batch, settings: config.Search) -> Orders:
+def _find(
+    model: Indigo, memory: Memory, batch: Batch, settings: config.Search, *, uniform: Tensor | None
+) -> Orders:
     if settings.method == "drawn":
-        return draw_for_batch(model, memory, batch, count=settings.beam, temperature=settings.temperature)
+        return draw_for_batch(
+            model, memory, batch, count=settings.beam, temperature=settings.temperature, uniform=uniform
+        )
     search = search_guided if settings.method == "guided" else search_unguided
     return search(model, memory, batch, width=settings.beam, noise=settings.gumbel)
 

@@ -57,13 +57,24 @@ def draw_orders(
 
 
 @torch.no_grad()
-def draw_for_batch(model: Indigo, memory: Memory, batch: Batch, *, count: int, temperature: float) -> Orders:
+def draw_for_batch(
+    model: Indigo,
+    memory: Memory,
+    batch: Batch,
+    *,
+    count: int,
+    temperature: float,
+    uniform: Tensor | None = None,
+) -> Orders:
     """Draw orders for a batch, each scored by its log importance weight, log p - log q.
 
     On average, p / q of an order drawn is p of the target in all orders together.
+    uniform: random numbers to draw by, (S, count, T or more); None for new ones.
     """
     longest = int(batch.lengths.max())
-    uniform = torch.rand(len(batch.lengths), count, longest, device=batch.lengths.device)
+    if uniform is None:
+        uniform = torch.rand(len(batch.lengths), count, longest, device=batch.lengths.device)
+    uniform = uniform[:, :, :longest]
     drawn = draw_orders(
         model, memory, batch.targets[:, :longest], batch.lengths, uniform=uniform, temperature=temperature
     )

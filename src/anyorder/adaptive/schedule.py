@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from anyorder import config
+from anyorder.adaptive.candidates import Orders
 from anyorder.adaptive.objective import annealed_search, learn_from, order_weights, search_batch, searching
 from anyorder.adaptive.store import OrderStore, orders_are_stored, search_and_store
 from anyorder.data.batches import Batch, mixed_seed
@@ -21,6 +23,7 @@ from anyorder.models.registry import Model, ordered
 from anyorder.system.distributed import Processes
 from anyorder.system.progress import Progress
 
+SEARCHED_TOGETHER = 32  # pairs, where each update searches its own orders
 METRIC_PREFIX = "searched_"  # of the keys of a summary in metrics.jsonl
 
 
@@ -84,20 +87,60 @@ class OrderSchedule:
         return newest
 
     def reordered(self, batch: Batch, pairs: NDArray[np.int64], *, step: int) -> Batch:
-        """The batch in the orders that it is learned in at this step."""
+        """An update's whole batch in the orders that it is learned in at this step."""
         if not self.recipe.searches(step):
             return batch
         search = self._annealed(step)
-        seed, first = self.recipe.train.seed, int(pairs[0])
         if self.stored is not None:
             orders = self.stored.of(pairs, device=batch.order.device)
         else:
-            torch.manual_seed(mixed_seed(seed, step, first, 1))
-            model = self._indigo()
-            with searching(model, search, precision=self.recipe.train.precision):
-                orders = search_batch(model, batch, search)
-        generator = torch.Generator().manual_seed(mixed_seed(seed, step, first))
+            orders = self._searched(batch, pairs, search, step=step)
+        generator = torch.Generator().manual_seed(mixed_seed(self.recipe.train.seed, step, int(pairs[0])))
         return learn_from(batch, orders, search, generator=generator)
+
+    def _searched(
+        self, batch: Batch, pairs: NDArray[np.int64], search: config.Search, *, step: int
+    ) -> Orders:
+        """Search the orders of an update, each process a share, and exchange them.
+
+        What is random is drawn for the whole batch or for so many pairs at a time, however many processes
+        there are.
+        """
+        model, found, seed = self._indigo(), [], self.recipe.train.seed
+        chance = self._chance(batch, pairs, search, step=step)
+        together = SEARCHED_TOGETHER if chance is None else -(-len(pairs) // self.processes.count)
+        with searching(model, search, precision=self.recipe.train.precision):
+            for number, first in enumerate(range(0, len(pairs), together)):
+                rows = torch.arange(first, min(first + together, len(pairs)))
+                some = batch.pairs(rows.to(batch.order.device))
+                if number % self.processes.count == self.processes.rank:
+                    torch.manual_seed(mixed_seed(seed, step, int(pairs[first]), 1))
+                    uniform = None
+                    if chance is not None:
+                        before, own = (
+                            int((lengths <= search.max_length).sum())
+                            for lengths in (batch.lengths[:first], some.lengths)
+                        )
+                        uniform = chance[before : before + own]
+                    found.append(search_batch(model, some, search, uniform=uniform))
+                else:  # zeros, to be added to what another process finds
+                    positions = some.order[:, None].repeat(1, search.beam, 1)
+                    zeros = torch.zeros(positions.shape[:2], device=positions.device)
+                    found.append(Orders(torch.zeros_like(positions), zeros))
+        return Orders(
+            positions=self.processes.total(torch.cat([orders.positions for orders in found])),
+            log_probs=self.processes.total(torch.cat([orders.log_probs for orders in found])),
+        )
+
+    def _chance(
+        self, batch: Batch, pairs: NDArray[np.int64], search: config.Search, *, step: int
+    ) -> Tensor | None:
+        """Random numbers to draw the orders of all searched pairs by; None where dropout is drawn as well."""
+        searched = batch.lengths[batch.lengths <= search.max_length]
+        if search.method != "drawn" or search.dropout or not len(searched):
+            return None
+        torch.manual_seed(mixed_seed(self.recipe.train.seed, step, int(pairs[0]), 1))
+        return torch.rand(len(searched), search.beam, int(searched.max()), device=searched.device)
 
     def summary(self, *, step: int) -> SearchSummary | None:
         """A summary of the stored orders, which were searched for this update; None if there are none."""

@@ -28,13 +28,14 @@ from anyorder.data.dataset import Dataset
 from anyorder.errors import UserError
 from anyorder.models.indigo import Indigo
 from anyorder.system.distributed import Processes
-from anyorder.system.files import make_folder, write_array, write_file
+from anyorder.system.files import make_folder, read_array, read_json, write_array, write_file
 from anyorder.system.progress import Progress
 
 # B orders of each target
 
 POSITIONS_FILE, LOG_PROBS_FILE = "slots.npy", "log_probs.npy"
 DONE_FILE, SEARCH_FILE = "done.npy", "search.json"
+REMEDY = "without its folder, the orders are searched again"
 
 
 class SearchStopped(Exception):
@@ -56,8 +57,8 @@ class OrderStore:
     def open(cls, folder: Path, data: Dataset, *, mode: Literal["r", "r+"] = "r") -> OrderStore:
         """Map the orders in a folder."""
         return cls(
-            positions=np.load(folder / POSITIONS_FILE, mmap_mode=mode),
-            log_probs=np.load(folder / LOG_PROBS_FILE, mmap_mode=mode),
+            positions=read_array(folder / POSITIONS_FILE, mode=mode, remedy=REMEDY),
+            log_probs=read_array(folder / LOG_PROBS_FILE, mode=mode, remedy=REMEDY),
             offsets=data.corpus.target.offsets,
         )
 
@@ -162,7 +163,7 @@ class _SearchWorker:
         self.step, self.known = step, known
         self.settings = annealed_search(recipe, step=step)
         self.store = OrderStore.open(folder, data, mode="r+")
-        self.done: NDArray[np.uint8] = np.load(folder / DONE_FILE, mmap_mode="r+")
+        self.done: NDArray[np.uint8] = read_array(folder / DONE_FILE, mode="r+", remedy=REMEDY)
 
     def search(
         self,
@@ -238,6 +239,6 @@ def _description(data: Dataset, recipe: config.Recipe) -> dict[str, Any]:
 
 def _read_description(folder: Path) -> dict[str, Any] | None:
     try:
-        return dict(json.loads((folder / SEARCH_FILE).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        return dict(read_json(folder / SEARCH_FILE))
+    except (OSError, ValueError, TypeError, UserError):  # whatever it was, it is searched again
         return None

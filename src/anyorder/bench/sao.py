@@ -16,7 +16,7 @@ from anyorder.adaptive.objective import learn_from, search_batch, searching
 from anyorder.bench.timing import Measurement, calibration, interleaved, shares_of_time, time_rows
 from anyorder.config.model import Shape
 from anyorder.config.order import Method
-from anyorder.data.batches import Batch, Example, collate
+from anyorder.data.batches import Batch, Example, Part, collate
 from anyorder.models.attention import DecoderLayer
 from anyorder.models.choices import StepChoices
 from anyorder.models.indigo import Indigo
@@ -78,7 +78,7 @@ class SingleBatchTrainer:
 
     def step(self, batch: Batch | None = None) -> None:
         """Make an update. batch: None for the batch of this trainer, left to right."""
-        self.optimiser.update(1, [batch or self.batch])
+        self.optimiser.update(1, [Part.all_of(batch or self.batch)])
 
     def search(self, beam: int, *, method: Method = "guided") -> Orders:
         """Find orders of the batch."""

@@ -14,7 +14,7 @@ from anyorder import config
 from anyorder.bench.decode import DecodingWorkload, decode_to_source_length, never_ending_model, random_source
 from anyorder.bench.peers import marian, marian_trainer
 from anyorder.bench.timing import Measurement, calibration, interleaved, time_rows
-from anyorder.data.batches import Batch, Example, collate
+from anyorder.data.batches import Batch, Example, Part, collate
 from anyorder.models.indigo import Indigo
 from anyorder.models.transformer import LeftToRight
 from anyorder.system.devices import multiplies_in_bf16
@@ -61,7 +61,7 @@ def _step(
     model = never_ending_model(kind, workload)
     optimiser = Optimiser(model, config.Train(precision=precision), single_process)
     batch = _batch(workload, sentences, shuffled=shuffled)
-    return partial(optimiser.update, 1, [batch])
+    return partial(optimiser.update, 1, [Part.all_of(batch)])
 
 
 def _batch(workload: DecodingWorkload, sentences: int, *, shuffled: bool) -> Batch:

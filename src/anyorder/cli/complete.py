@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from anyorder.cli.options import AS_JSON, DEVICE, HTML, RUN, SVG, TRACE, with_decode_flags
+from anyorder.cli.options import AS_JSON, DEVICE, HTML, RUN, SVG, TRACE, TRUST_CODE, with_decode_flags
 from anyorder.cli.output import HypothesisPrinter, stdin_lines
 from anyorder.config.decode import Decode
 from anyorder.errors import UserError
@@ -36,7 +36,7 @@ class Request:
 BAD_INPUT = 2  # exit code
 
 # Keys of [decode] that completion can't use.
-UNUSED = (*Decode.keys_that_need("parallel"), "merge_partial")
+UNUSED = (*Decode.keys_that_need("parallel"), "merge_partial", "max_target")
 
 
 @with_decode_flags(without=UNUSED)
@@ -69,6 +69,7 @@ def complete(
     html: Path | None = HTML,
     as_json: bool = AS_JSON,
     device: str | None = DEVICE,
+    trust_code: bool = TRUST_CODE,
     **decode: Any,  # noqa: ANN401 (keys of [decode], each with a type of its own)
 ) -> None:
     """Write around what is given of the target: required words, blanks, a prefix, a draft.
@@ -90,7 +91,7 @@ def complete(
         raise UserError(f"{requests}: give a file of requests, or flags that make one, not both")
     printer = HypothesisPrinter(as_json=as_json, trace=trace, svg=svg, html=html)
     asked = [Request("complete", source, canvas)] if by_flags else _read_requests(requests)
-    generator = Generator.load(run, device=device)
+    generator = Generator.load(run, device=device, trust_code=trust_code)
     freeze_objects()
     answers = _complete(generator, asked, decode=decode)
     if by_flags and isinstance(answers[0], UserError):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import typer
 
-from anyorder.cli.options import AS_JSON, DEVICE, HTML, RUN, SVG, TRACE, with_decode_flags
+from anyorder.cli.options import AS_JSON, DEVICE, HTML, RUN, SVG, TRACE, TRUST_CODE, with_decode_flags
 from anyorder.cli.output import HypothesisPrinter, stdin_lines
 from anyorder.config.decode import Decode
+from anyorder.errors import UserError
 from anyorder.models.kernels.malloc import freeze_objects
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from anyorder.inference.hypothesis import Hypothesis
 
 
-@with_decode_flags()
+@with_decode_flags(without=("max_target",))
 def generate(
     run: RUN,
     inputs: list[Path] | None = typer.Argument(
@@ -38,6 +40,7 @@ def generate(
     precision: Literal["fp32", "int8"] = typer.Option(
         "fp32", "--precision", help="Precision of the weights; int8 is faster on a CPU."
     ),
+    trust_code: bool = TRUST_CODE,
     **decode: Any,  # noqa: ANN401 (keys of [decode], each with a type of its own)
 ) -> None:
     """Write the answer to each source, in order, as soon as it is known.
@@ -49,7 +52,7 @@ def generate(
     from anyorder.inference.generator import Generator
 
     printer = HypothesisPrinter(as_json=as_json, trace=trace, svg=svg, html=html)
-    generator = Generator.load(run, device=device, precision=precision)
+    generator = Generator.load(run, device=device, precision=precision, trust_code=trust_code)
     freeze_objects()
     settings = generator.settings(**decode)
     for source, hypotheses in _answers(generator, _chunks(inputs, at_once=at_once), settings=settings):
@@ -57,7 +60,14 @@ def generate(
     printer.write_files(title=f"What {run} writes")
 
 
-def read_sources(paths: list[Path]) -> Iterator[Source]:
+class LocatedSource(NamedTuple):
+    """A source, and where it stands, for messages."""
+
+    where: str
+    source: Source
+
+
+def read_sources(paths: list[Path]) -> Iterator[LocatedSource]:
     """Read the sources in files: lines of text, photos, or feature vectors."""
     from anyorder.data.features import SUFFIXES
     from anyorder.data.photos import is_photo
@@ -65,29 +75,44 @@ def read_sources(paths: list[Path]) -> Iterator[Source]:
 
     for path in paths:
         if is_photo(path):
-            yield path
+            yield LocatedSource(str(path), path)
         elif path.suffix in SUFFIXES:
-            yield from open_features(File(path))
+            vectors = enumerate(open_features(File(path)), start=1)
+            yield from (LocatedSource(f"{path}:{row}", source) for row, source in vectors)
         else:
-            yield from (line for _, line in read_lines(path))
+            yield from (LocatedSource(f"{path}:{number}", line) for number, line in read_lines(path))
 
 
 def _answers(
-    generator: Generator, chunks: Iterator[list[Source]], *, settings: Decode
+    generator: Generator, chunks: Iterator[list[LocatedSource]], *, settings: Decode
 ) -> Iterator[tuple[Source, list[Hypothesis]]]:
     """Pair each source with its hypotheses, as soon as its chunk is decoded."""
     line = 0
     for chunk in chunks:
-        yield from zip(chunk, generator.answer(chunk, settings=settings, first_line=line), strict=True)
+        sources = [one.source for one in chunk]
+        with located({"source": [one.where for one in chunk]}):
+            answers = generator.answer(sources, settings=settings, first_line=line)
+        yield from zip(sources, answers, strict=True)
         line += len(chunk)
 
 
-def _chunks(inputs: list[Path] | None, *, at_once: int) -> Iterator[list[Source]]:
+@contextmanager
+def located(places: Mapping[str, Sequence[str]]) -> Iterator[None]:
+    """Name the file and the line of a source or target that is refused. places: of each, by side."""
+    from anyorder.inference.generation import RefusedInput
+
+    try:
+        yield
+    except RefusedInput as error:
+        raise UserError(f"{places[error.side][error.index]}: {error.side} of {error.reason}") from None
+
+
+def _chunks(inputs: list[Path] | None, *, at_once: int) -> Iterator[list[LocatedSource]]:
     """Group sources that are decoded together, at most `at_once` of them."""
     if not inputs:
         yield from _chunks_of_stdin(at_once)
         return
-    chunk: list[Source] = []
+    chunk: list[LocatedSource] = []
     for source in read_sources(inputs):
         chunk.append(source)
         if len(chunk) == at_once:
@@ -97,23 +122,23 @@ def _chunks(inputs: list[Path] | None, *, at_once: int) -> Iterator[list[Source]
         yield chunk
 
 
-def _chunks_of_stdin(at_once: int) -> Iterator[list[Source]]:
+def _chunks_of_stdin(at_once: int) -> Iterator[list[LocatedSource]]:
     """Group the lines that have arrived so far: a user who types lines should not wait for a full chunk."""
-    lines: queue.Queue[str | Exception | None] = queue.Queue(maxsize=4 * at_once)
+    lines: queue.Queue[LocatedSource | Exception | None] = queue.Queue(maxsize=4 * at_once)
 
     def read() -> None:
         try:
-            for line in stdin_lines():
-                lines.put(line)
+            for number, line in enumerate(stdin_lines(), start=1):
+                lines.put(LocatedSource(f"stdin:{number}", line))
             lines.put(None)
         except Exception as error:  # raised again in the main thread, which sets the exit code
             lines.put(error)
 
     threading.Thread(target=read, daemon=True).start()
     while True:
-        chunk: list[Source] = []
+        chunk: list[LocatedSource] = []
         entry = lines.get()
-        while isinstance(entry, str):
+        while isinstance(entry, LocatedSource):
             chunk.append(entry)
             if len(chunk) == at_once or lines.empty():
                 break

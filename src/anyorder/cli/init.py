@@ -89,7 +89,21 @@ def _split(split: Splits, *, source: Path | None, target: Path | None, jsonl: Pa
         raise UserError(
             f"--{split}-jsonl and --{split}-{other}: give one of them, a JSONL file has both sides"
         )
-    return SplitFiles(jsonl=_file(jsonl, f"--{split}-jsonl", "Pairs"))
+    path = _file(jsonl, f"--{split}-jsonl", "Pairs")
+    _check_holds_a_pair(path, flag=f"--{split}-jsonl")
+    return SplitFiles(jsonl=path)
+
+
+def _check_holds_a_pair(path: Path, *, flag: str) -> None:
+    """Refuse a JSONL file without one valid pair."""
+    from anyorder.data.readers import Fault, File, Pair, read_pairs
+
+    first: Fault | None = None
+    for entry in read_pairs({"jsonl": File(path)}):
+        if isinstance(entry, Pair):
+            return
+        first = first or entry
+    raise UserError(f"{flag} {path}: holds no pair; {first or 'it is empty'}")
 
 
 def _order(name: str | None, *, parser: str | None, trees: dict[Splits, Path | None]) -> Order:

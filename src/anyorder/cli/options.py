@@ -41,6 +41,11 @@ SVG = typer.Option(None, "--svg", help="File for an animated picture of how the 
 HTML = typer.Option(None, "--html", help="File for a web page that replays how each hypothesis was written.")
 DEVICE_HELP = "auto, cpu, cuda, ..."
 DEVICE = typer.Option(None, "--device", help=DEVICE_HELP)
+TRUST_CODE = typer.Option(
+    False,
+    "--trust-code",
+    help="Let the model's own recipe name order functions to import and other models to read.",
+)
 PARSER = typer.Option(None, "--parser", help=f"For {BY_TREES}: a spaCy pipeline, or python for code.")
 ORDER_FILE = typer.Option(
     None,

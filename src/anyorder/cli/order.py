@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,9 @@ from anyorder.orders.fixed import order_names
 if TYPE_CHECKING:
     from anyorder.inference.hypothesis import Step
     from anyorder.viz.relations import RelationMatrix
+
+
+LONGEST, LONGEST_RELATED = 10_000, 500  # words of a sentence; relations are a square of them
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,8 @@ def order(
     check_chart("--svg", svg if show_relations else None)
     section = order_section(name, parser=parser, order_file=order_file)
     orderer = prepare_order(section, split="test", common=_common(name, corpus))
-    lines = [Line(number, words, [1] * len(words)) for number, words in enumerate(_sentences(text), start=1)]
+    sentences = _sentences(text, show_relations=show_relations)
+    lines = [Line(number, words, [1] * len(words)) for number, words in enumerate(sentences, start=1)]
     first: _Shown | None = None
     for line, positions in zip(
         lines, orderer.positions(lines, generator=np.random.default_rng(seed)), strict=True
@@ -93,12 +97,18 @@ def _common(name: str, corpus: Path | None) -> frozenset[str] | None:
     return common_words(count_words(line.split() for _, line in read_lines(corpus)))
 
 
-def _sentences(text: list[str] | None) -> Iterator[list[str]]:
-    if text:
-        yield " ".join(text).split()
-        return
-    for line in stdin_lines():
-        yield line.split()
+def _sentences(text: list[str] | None, *, show_relations: bool) -> Iterator[list[str]]:
+    given: Iterable[tuple[str, str]] = [("TEXT", " ".join(text))] if text else _stdin()
+    most = LONGEST_RELATED if show_relations else LONGEST
+    for where, line in given:
+        words = line.split()
+        if len(words) > most:
+            raise UserError(f"{where}: {len(words):,} words; at most {most:,} can be shown step by step")
+        yield words
+
+
+def _stdin() -> Iterator[tuple[str, str]]:
+    return ((f"stdin:{number}", line) for number, line in enumerate(stdin_lines(), start=1))
 
 
 def _show(name: str, one: _Shown, *, as_json: bool) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from anyorder.cli.options import AS_JSON, DEVICE, RUN
+from anyorder.cli.options import AS_JSON, DEVICE, RUN, TRUST_CODE
 from anyorder.cli.order_tables import figures_table, first_tokens_table, group_table, meanings, numbered
 from anyorder.cli.output import check_output_file, print_json, results
 from anyorder.cli.progress import Watcher
@@ -74,6 +74,7 @@ def orders(
     ),
     as_json: bool = AS_JSON,
     device: str | None = DEVICE,
+    trust_code: bool = TRUST_CODE,
 ) -> None:
     """Study the orders that a model finds best for targets, compared with left to right and random ones.
 
@@ -93,6 +94,7 @@ def orders(
         beam=beam,
         written=written,
         stored=stored,
+        trust_code=trust_code,
     )
     _check_flags(asked)
     _check_tag_flags(parser=parser, conllu=conllu, written=written)
@@ -126,6 +128,7 @@ class _Asked:
     beam: int | None
     written: bool
     stored: bool
+    trust_code: bool
 
 
 @dataclass(frozen=True)
@@ -215,9 +218,11 @@ def _found_in_training(asked: _Asked, watcher: Watcher) -> _Found:
     """Read the orders that the last search of training stored; needs the training pairs, but no weights."""
     from anyorder.data.dataset import prepare
     from anyorder.evaluation.order_study import load_training_orders
+    from anyorder.inference.trust import check_code
     from anyorder.training.run_folder import recipe_of_run
 
     recipe = recipe_of_run(asked.run)
+    check_code(recipe, trust_code=asked.trust_code)
     prepared = prepare(recipe, progress=watcher.preparing)
     step, orders = load_training_orders(
         recipe, prepared, lines=asked.lines, progress=partial(watcher.preparing, "reading orders")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 
 from anyorder.errors import UserError
@@ -19,9 +22,29 @@ if TYPE_CHECKING:
     from anyorder.inference.hypothesis import Hypothesis, Step
     from anyorder.viz.page import Replay
 
+LONGEST_ANIMATION = 300  # words; an animation grows by their square
+
+# Control characters, which can move the cursor, rename the window or hide text, except tab and newline.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """Show control characters as escapes, so that text from a file can't control a terminal."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class SafeConsole(Console):
+    """A console whose only control characters are its own styles."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render as usual, with control characters in texts shown as escapes."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+
 # Without markup, because paths and words may contain brackets.
-results = Console(highlight=False, markup=False, soft_wrap=False)
-remarks = Console(stderr=True, highlight=False, markup=False)
+results = SafeConsole(highlight=False, markup=False, soft_wrap=False)
+remarks = SafeConsole(stderr=True, highlight=False, markup=False)
 
 
 def stdin_lines() -> Iterator[str]:
@@ -50,14 +73,18 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def print_line(text: str) -> None:
-    """Print a line of plain text and flush it, so that a program that reads along sees it at once."""
-    sys.stdout.write(text + "\n")
+    """Print a line of plain text and flush it, so that a program that reads along sees it at once.
+
+    A terminal gets control characters as escapes; a file or a pipe gets the text as it is.
+    """
+    sys.stdout.write((visible(text) if sys.stdout.isatty() else text) + "\n")
     sys.stdout.flush()
 
 
 def print_error(message: str) -> None:
     """Print an error on one line of stderr, in the form that all errors have."""
-    print(f"anyorder: {' '.join(message.split())}", file=sys.stderr)
+    with suppress(OSError):  # the disk may be full; the exit code says that something was wrong
+        print(f"anyorder: {visible(' '.join(message.split()))}", file=sys.stderr, flush=True)
 
 
 def table(*columns: str) -> Table:
@@ -90,6 +117,11 @@ def write_svg(path: Path, steps: Sequence[Step]) -> None:
     from anyorder.system.files import write_file
     from anyorder.viz.animation import svg
 
+    if len(steps) > LONGEST_ANIMATION:
+        raise UserError(
+            f"--svg {path}: the first sentence has {len(steps):,} words, and an animation has room for "
+            f"{LONGEST_ANIMATION}"
+        )
     if not steps:
         raise UserError(f"--svg {path}: no sentence with words was written, so there is nothing to draw")
     write_file(path, svg(steps).encode())

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from anyorder.cli.generate import read_sources
+from anyorder.cli.generate import located, read_sources
 from anyorder.cli.options import (
     AS_JSON,
     BY_CHANCE,
@@ -19,10 +19,12 @@ from anyorder.cli.options import (
     DEVICE,
     ORDER_FILE,
     RUN,
+    TRUST_CODE,
     order_section,
     orders_that_need,
 )
 from anyorder.cli.output import check_equally_many, print_json, print_line, results, table
+from anyorder.config.decode import Decode
 from anyorder.errors import UserError
 from anyorder.orders.fixed import order_names
 
@@ -32,6 +34,12 @@ if TYPE_CHECKING:
     Scores = Sequence[TargetScore] | Sequence[MarginalScore]
 
 OWN, MARGINAL, SEARCHED = "own", "marginal", orders_that_need("search")
+
+
+_DESCRIBED = {
+    key: f"{(field.description or '')[:1].upper()}{(field.description or '')[1:]}"
+    for key, field in Decode.model_fields.items()
+}
 
 
 def score(
@@ -55,9 +63,17 @@ def score(
         None, "--samples", min=2, help=f"For {MARGINAL}: random orders to draw, to estimate all others."
     ),
     seed: int = typer.Option(1, "--seed", min=0, help=f"For {BY_CHANCE} and --samples."),
+    max_source: int | None = typer.Option(
+        None, "--max-source", help=f"{_DESCRIBED['max_source']}; default: as in the recipe."
+    ),
+    max_target: int | None = typer.Option(
+        None, "--max-target", help=f"{_DESCRIBED['max_target']}; default: as in the recipe."
+    ),
+    cut: bool | None = typer.Option(None, "--cut/--no-cut", help=f"{_DESCRIBED['cut']}."),
     total: bool = typer.Option(False, "--total", help="Print the sums over all pairs, not a line for each."),
     as_json: bool = AS_JSON,
     device: str | None = DEVICE,
+    trust_code: bool = TRUST_CODE,
 ) -> None:
     """Compute log p of each target given its source, written in one order or in any.
 
@@ -72,21 +88,27 @@ def score(
     """
     from anyorder.data.readers import read_lines
     from anyorder.inference.generator import Generator
+    from anyorder.inference.trust import check_code
 
     _check_flags(order, order_file=order_file, samples=samples)
-    generator = Generator.load(run, device=device)
+    generator = Generator.load(run, device=device, trust_code=trust_code)
     sources = list(read_sources([source]))
     targets = [line for _, line in read_lines(target)]
     check_equally_many((source, sources), (target, targets))
+    given: Any = order
+    if order not in (MARGINAL, OWN):
+        if parser is None and (parser := generator.trained.recipe.order.parser) is not None:
+            check_code(generator.trained.recipe, trust_code=trust_code)
+        given = order_section(order, parser=parser, order_file=order_file)
+    how: dict[str, Any] = {"order": given, "beam": beam, "samples": samples, "seed": seed}
+    bounds: dict[str, Any] = {"max_source": max_source, "max_target": max_target, "cut": cut}
+    places = {
+        "source": [one.where for one in sources],
+        "target": [f"{target}:{number}" for number in range(1, len(targets) + 1)],
+    }
     scores: Scores
-    if order == MARGINAL:
-        scores = generator.score(sources, targets, order="marginal", beam=beam, samples=samples, seed=seed)
-    elif order == OWN:
-        scores = generator.score(sources, targets, order=OWN, beam=beam, seed=seed)
-    else:
-        parser = parser or generator.trained.recipe.order.parser
-        section = order_section(order, parser=parser, order_file=order_file)
-        scores = generator.score(sources, targets, order=section, beam=beam, seed=seed)
+    with located(places):
+        scores = generator.score([one.source for one in sources], targets, **how, **bounds)
     if total:
         _show_sums(scores, as_json=as_json)
     else:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from anyorder.cli.options import OVERRIDES, RUN
+from anyorder.cli.options import OVERRIDES, RUN, TRUST_CODE
 from anyorder.cli.output import check_output_file, first_process, results
 from anyorder.cli.progress import Watcher
 from anyorder.system.interruption import INTERRUPTED
@@ -18,6 +18,7 @@ def search_orders(
     output: Path | None = typer.Option(
         None, "--output", help="File to write the orders to as well, as JSON, one line per training pair."
     ),
+    trust_code: bool = TRUST_CODE,
 ) -> None:
     """Search the orders of a run's training pairs with its last checkpoint; `train --resume` uses them.
 
@@ -27,11 +28,13 @@ def search_orders(
 
     On several processes: `torchrun --nproc-per-node 2 -m anyorder search-orders runs/sao`
     """
+    from anyorder.inference.trust import check_code
     from anyorder.training.run_folder import recipe_of_run
     from anyorder.training.search_orders import refresh_orders
 
     check_output_file("--output", output)
     settings = recipe_of_run(run, overrides or ())
+    check_code(settings, trust_code=trust_code)
     with Watcher() as watcher:
         folder = refresh_orders(settings, output=output, progress=watcher.preparing)
     if folder is None:

@@ -52,6 +52,15 @@ class Decode(Section):
         "0: no such limit",
     )
     max_extra: int = Field(10, ge=0, le=100_000, description="tokens allowed on top of max_ratio × source")
+    max_source: int = Field(
+        2048, ge=1, le=100_000, description="maximum number of tokens or vectors of a source to read"
+    )
+    max_target: int = Field(
+        2048, ge=1, le=100_000, description="maximum number of tokens of a target to score"
+    )
+    cut: bool = Field(
+        False, description="cut longer sources and targets at these numbers, instead of refusing them"
+    )
     unknown: bool = Field(
         True,
         description="whether `<unk>` may be written",

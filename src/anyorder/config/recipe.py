@@ -186,6 +186,8 @@ def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
     """Read a TOML recipe and apply overrides: `key=value` with dotted keys."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise UserError(f"{path}: not valid TOML: nested too deeply") from None
     except FileNotFoundError:
         raise UserError(f"{path}: no such recipe; `anyorder init` writes one") from None
     except IsADirectoryError:
@@ -215,7 +217,7 @@ def _override(values: dict[str, Any], text: str) -> str:
         raise UserError(f"{text!r}: an override is written key=value, e.g. train.steps=1000")
     try:
         value = tomllib.loads(f"value = {given}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         value = given.strip()
     *sections, name = key.split(".")
     for section in sections:

@@ -56,6 +56,11 @@ class Batch:
         """Weighted number of steps with a loss, `<eod>` included; all orders of a target count as one."""
         return float((self.weights * (self.lengths + 1 - self.given)).sum())
 
+    @property
+    def read(self) -> Tensor:
+        """Number of tokens or vectors that the encoder reads of each pair, required words included, (B,)."""
+        return self.source_mask.sum(dim=1) + (self.required != PAD).sum(dim=1)
+
     @cached_property
     def targets(self) -> Tensor:
         """The targets from left to right, (B, T)."""
@@ -65,6 +70,18 @@ class Batch:
     def pairs(self, chosen: Tensor) -> Batch:
         """Select pairs, each of which has a single order. chosen: their rows."""
         return Batch(**{one.name: getattr(self, one.name)[chosen] for one in fields(self)})
+
+    def with_orders(self, chosen: Tensor) -> Batch:
+        """Select pairs with all their orders. chosen: which sources."""
+        orders = len(self.lengths) // len(self.source_mask)
+        rows = (orders * chosen[:, None] + torch.arange(orders, device=chosen.device)).flatten()
+        of_sources = ("source", "source_mask", "required")
+        return Batch(
+            **{
+                one.name: getattr(self, one.name)[chosen if one.name in of_sources else rows]
+                for one in fields(self)
+            }
+        )
 
     def reordered(self, positions: Tensor, weights: Tensor) -> Batch:
         """Replace each target's order by several orders, in consecutive rows; sources are not repeated.
@@ -89,6 +106,43 @@ class Batch:
     def to(self, device: torch.device) -> Batch:
         """Copy all tensors to a device."""
         return Batch(**{one.name: getattr(self, one.name).to(device) for one in fields(self)})
+
+
+@dataclass(frozen=True)
+class Part:
+    """The pairs of an update's batch that are learned at once: by one process, in one go.
+
+    What is random is drawn for the whole batch, so that an update does not depend on how it is split.
+    """
+
+    batch: Batch  # padded as the whole batch is
+    whole: Batch
+    sources: Tensor  # (b,), which sources of the whole batch these are
+
+    @classmethod
+    def all_of(cls, batch: Batch) -> Part:
+        """A batch that is not split."""
+        return cls(batch, batch, torch.arange(len(batch.source_mask), device=batch.lengths.device))
+
+    @classmethod
+    def of(cls, whole: Batch, sources: Tensor) -> Part:
+        """Some of the pairs of a batch."""
+        return cls(whole.with_orders(sources), whole, sources)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the batch is not split."""
+        return self.batch is self.whole
+
+    def drawn_shape(self, shape: torch.Size) -> torch.Size:
+        """The shape for the whole batch. shape: for this part, a row for each source or for each order."""
+        rows = shape[0] // len(self.sources) * len(self.whole.source_mask)
+        return torch.Size((rows, *shape[1:]))
+
+    def taken(self, drawn: Tensor) -> Tensor:
+        """This part's rows of what was drawn for the whole batch."""
+        sources = len(self.whole.source_mask)
+        return drawn.unflatten(0, (sources, -1))[self.sources].flatten(0, 1)
 
 
 def collate(examples: Sequence[Example]) -> Batch:

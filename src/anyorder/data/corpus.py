@@ -20,7 +20,7 @@ from anyorder.data import cache, readers
 from anyorder.data.readers import Fault, Features, File, Files, Pair
 from anyorder.errors import UserError
 from anyorder.orders.fixed import common_words
-from anyorder.system.files import published, write_array
+from anyorder.system.files import published, read_array, read_json, write_array
 from anyorder.system.progress import TaskProgress
 from anyorder.text.pairs import PairEncoder, SourceTokens
 from anyorder.text.tokenizer import UNK, SideName, Tokenizer, Tokens
@@ -338,18 +338,12 @@ def _open_ragged(folder: Path, name: str) -> Ragged:
 
 
 def _mapped(folder: Path, name: str) -> npt.NDArray[Any]:
-    try:
-        return np.load(folder / f"{name}.npy", mmap_mode="r")
-    except (ValueError, EOFError):
-        raise _broken(folder) from None
+    return read_array(folder / f"{name}.npy", remedy=_remedy(folder))
 
 
 def _load_json(folder: Path, name: str) -> Any:  # noqa: ANN401 (whatever was saved)
-    try:
-        return json.loads((folder / f"{name}.json").read_text())
-    except ValueError:
-        raise _broken(folder) from None
+    return read_json(folder / f"{name}.json", remedy=_remedy(folder))
 
 
-def _broken(folder: Path) -> UserError:
-    return UserError(f"{folder}: broken; remove it, and it will be made again (data.cache)")
+def _remedy(folder: Path) -> str:
+    return f"remove {folder}, and it will be made again (data.cache)"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -116,12 +117,12 @@ def about_file(path: Path) -> Path:
 def open_grid(path: Path) -> Grid:
     """Open a feature file: an .npy is memory-mapped, an .npz is loaded. Values are not checked."""
     try:
-        content = np.load(path, mmap_mode="r")
+        content = np.load(path, mmap_mode="r", allow_pickle=False)
         if isinstance(content, np.ndarray):
             return _with_names(_as_grid(content), path)
         content.close()
         return _unpacked(path, path.stat().st_mtime_ns)
-    except (ValueError, zipfile.BadZipFile):
+    except (ValueError, zipfile.BadZipFile, zlib.error, MemoryError, OverflowError, KeyError):
         raise BadGrid("not an .npy or .npz file of numbers") from None
 
 
@@ -188,7 +189,7 @@ def _with_names(numbers: npt.NDArray[Any], path: Path) -> Grid:
         return Grid(numbers=numbers)
     try:
         values = json.loads(beside.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadGrid(f"{beside.name} beside it isn't what `anyorder features` wrote") from None
     about = checked(_About, values, origin=str(beside))
     if len(about.names) != len(numbers):
@@ -199,7 +200,7 @@ def _with_names(numbers: npt.NDArray[Any], path: Path) -> Grid:
 @lru_cache(maxsize=1)  # all splits of a recipe may be in one file
 def _unpacked(path: Path, modified: int) -> Grid:
     """Load an .npz. modified: its time stamp, so that the cache notices changes."""
-    with np.load(path) as arrays:
+    with np.load(path, allow_pickle=False) as arrays:
         for name in ("names", "grid"):
             if name not in arrays:
                 raise BadGrid(f"has no array {name!r}; allowed: {ARRAYS}")

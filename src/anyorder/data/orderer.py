@@ -18,7 +18,7 @@ from anyorder.errors import UserError
 from anyorder.orders.custom import OrderFile, OrderFunction
 from anyorder.orders.fixed import Level, OrderRule, by_rank, order_rule, random_positions, spread
 from anyorder.orders.syntax import PYTHON, ConlluFile, SpacyParser, depths, python_depths
-from anyorder.system.files import make_folder, published_file, write_array
+from anyorder.system.files import make_folder, published_file, read_array, reading, write_array
 
 # Part of every cache key. Raise it when the same recipe comes to mean another order.
 CACHE_VERSION = 1
@@ -126,8 +126,7 @@ def order_split(orderer: Orderer, *, folder: Path, lines: Iterable[Line]) -> NDA
         # Several processes may get here at once: each writes a whole file or none.
         with published_file(path) as file:
             write_array(file, positions)
-    mapped: NDArray[np.int32] = np.load(path, mmap_mode="r")
-    return mapped
+    return read_array(path, remedy="remove it, and it will be made again (data.cache)")
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,7 @@ def _by_trees(
         def tree_depths(lines: Iterable[Line]) -> Iterator[Sequence[int]]:
             return (trees.word_depths(line.number, line.words) for line in lines)
 
-        return _Source(_ranked(rule, values=tree_depths), content=_digest(path.read_bytes()))
+        return _Source(_ranked(rule, values=tree_depths), content=_file_digest(path))
     if not order.parser:
         raise UserError(
             f"order.name = 'syn' needs order.parser, a spaCy pipeline or {PYTHON!r}, "
@@ -203,6 +202,11 @@ def _split_file(order: Order, *, split: Splits, locate: Callable[[Path], Path]) 
     if not path.is_file():
         raise UserError(f"order.files.{split} = {str(path)!r}: no such file")
     return path
+
+
+def _file_digest(path: Path) -> str:
+    with reading(path):
+        return _digest(path.read_bytes())
 
 
 def _digest(content: bytes) -> str:

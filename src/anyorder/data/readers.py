@@ -241,6 +241,8 @@ def check_features(file: File) -> None:
 
 def content_digest(file: File) -> str:
     """Digest of a file's bytes, without decompression."""
+    if file.path.exists() and not (file.path.is_file() or file.path.is_dir()):
+        raise file.complaint("is no regular file")  # a pipe would be waited for
     with _complaints(file), file.path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 

@@ -6,6 +6,7 @@ A card leaves out what the files don't say. Results of other weights than the fo
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from anyorder.inference.model_folder import (
 )
 from anyorder.metrics import DEFAULT, Options, evaluate
 from anyorder.pretrained import is_shipped, located
+from anyorder.system.files import read_text
 from anyorder.training.estimate import duration
 from anyorder.training.metrics_log import LastUpdate, last_update, searches
 from anyorder.training.run_folder import sizes_of_run
@@ -55,13 +57,13 @@ class _Facts:
 
     @property
     def name(self) -> str:
-        return self.run.resolve().name
+        return Path(os.path.realpath(self.run)).name
 
 
 def model_card(run: Path) -> str:
     """A model card in Markdown: what the model can and can't do, and how to train it again."""
     if is_shipped(run):  # its run isn't here, but the card that was made from it
-        return (located(run) / CARD_FILE).read_text(encoding="utf-8")
+        return read_text(located(run) / CARD_FILE)
     facts = _Facts(
         run=run,
         trained=load_trained(run, device=torch.device("cpu")),

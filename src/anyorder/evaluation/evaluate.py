@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import product
@@ -32,13 +33,14 @@ from anyorder.evaluation.split import (
     SplitDecoder,
     decoded_file,
     read_split,
+    remove_unfinished_results,
     weights_digest,
 )
 from anyorder.inference.generator import Generator
 from anyorder.metrics import DEFAULT, METRICS, Options, Result
 from anyorder.metrics import evaluate as score
 from anyorder.pretrained import refuse_results
-from anyorder.system.files import make_folder
+from anyorder.system.locks import LOCK_FILE, locked
 from anyorder.system.progress import ProgressListener
 from anyorder.text.tokenizer import SPECIALS, UNK
 
@@ -121,8 +123,27 @@ class Evaluator:
         # Complain about anything wrong before hours of decoding.
         _check_metrics([*scoring.metrics, by], options)
         self._check_beams(beams)
-        make_folder(results_folder(self.run))
         read = self._read(split, references=scoring.references)
+        written = {read.name}
+        if len(beams) > 1:
+            written.add(results_name(TUNED_ON, first_lines=self.first_lines))
+        with ExitStack() as held:
+            for name in sorted(written):
+                held.enter_context(locked(results_folder(self.run), name=f".{name}{LOCK_FILE}"))
+                remove_unfinished_results(self.run, name=name)
+            return self._evaluate(read, beams=beams, by=by, all_beams=all_beams, again=again, scoring=scoring)
+
+    def _evaluate(
+        self,
+        read: EvaluationSplit,
+        *,
+        beams: Sequence[int],
+        by: str,
+        all_beams: bool,
+        again: bool,
+        scoring: ScoringSettings,
+    ) -> Evaluated:
+        options = scoring.options or Options.for_side(self.recipe.text.target)
         if again:
             self._delete_decoded(read, beams)
         sweep = None

@@ -27,7 +27,7 @@ from anyorder.errors import UserError
 from anyorder.inference.model_folder import MODEL_FILE
 from anyorder.metrics import Options
 from anyorder.pretrained import refuse_results
-from anyorder.system.files import make_folder, read_versioned, write_file
+from anyorder.system.files import make_folder, read_versioned, reading, write_file
 from anyorder.version import __version__
 
 FORMAT = 1  # version of all files described here
@@ -208,7 +208,8 @@ def _reference_file(folder: Path, name: str, number: int) -> Path:
 
 
 def _read_text(path: Path, wanted: str, *, remedy: str) -> list[str]:
-    content = path.read_bytes() if path.exists() else b""
+    with reading(path):
+        content = path.read_bytes() if path.exists() else b""
     if hashlib.sha256(content).hexdigest() != wanted:
         raise UserError(f"{path}: is not the text that was scored, so the results are invalid; {remedy}")
     return content.decode("utf-8").split("\n")[:-1]

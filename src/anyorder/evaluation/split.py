@@ -31,7 +31,7 @@ from anyorder.inference.generation import Source
 from anyorder.inference.generator import Generator
 from anyorder.inference.model_folder import MODEL_FILE
 from anyorder.pretrained import located
-from anyorder.system.files import make_folder, write_file
+from anyorder.system.files import UNFINISHED, make_folder, write_file
 from anyorder.system.progress import ProgressListener
 from anyorder.text.tokenizer import UNK, Tokenizer
 from anyorder.version import __version__
@@ -201,6 +201,14 @@ def decoded_file(run: Path, *, name: str, beam: int) -> Path:
     return results_folder(run) / "decoded" / f"{name}-beam-{beam}.json"
 
 
+def remove_unfinished_results(run: Path, *, name: str) -> None:
+    """Remove what killed evaluations of a split have left; nothing else may be writing its results."""
+    folder = results_folder(run)
+    left = [*folder.glob(f".{name}.*{UNFINISHED}"), *(folder / "decoded").glob(f".{name}-beam-*{UNFINISHED}")]
+    for path in left:
+        path.unlink(missing_ok=True)
+
+
 def weights_digest(run: Path) -> str:
     """Return a digest of the weights of a model."""
     return content_digest(File(located(run) / MODEL_FILE))
@@ -210,6 +218,6 @@ def _load(path: Path, inputs: DecodingInputs) -> DecodedSplit | None:
     """Return the stored hypotheses if they were decoded from exactly these inputs, else None."""
     try:
         stored = DecodedSplit.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
+    except (OSError, ValidationError, RecursionError):
         return None
     return stored if (stored.format, stored.inputs) == (FORMAT, inputs) else None

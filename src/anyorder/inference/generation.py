@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,6 +45,14 @@ class EncodedSource:
         return len(self.array) == 0
 
 
+class RefusedInput(UserError):
+    """A source or a target that can't be read; whoever has read it from a file says where it stands."""
+
+    def __init__(self, side: str, index: int, reason: str) -> None:
+        super().__init__(f"{side} {index + 1}: {reason}")
+        self.side, self.index, self.reason = side, index, reason
+
+
 class EncodedPair(NamedTuple):
     """A source and its target as the model reads them."""
 
@@ -74,10 +83,19 @@ class InputEncoder:
             for source in sources
         ]
 
-    def encode_pairs(self, sources: Sequence[Source], targets: Sequence[str]) -> list[EncodedPair]:
-        """Sources with their targets; a word that the target may copy has the same id in both."""
-        encoded = self.encode_sources(sources)
+    def encode_pairs(
+        self, sources: Sequence[Source], targets: Sequence[str], *, bounds: config.Decode | None = None
+    ) -> list[EncodedPair]:
+        """Sources with their targets; a word that the target may copy has the same id in both.
+
+        bounds: holds the maximum lengths; None for no limit.
+        """
+        encoded: Sequence[EncodedSource] = self.encode_sources(sources)
+        if bounds is not None:
+            encoded = within_bounds(encoded, bounds)
         tokens = self._encoder.targets(targets, [source.tokens for source in encoded])
+        if bounds is not None:
+            tokens = [_bounded_target(number, one, bounds) for number, one in enumerate(tokens)]
         return [EncodedPair(source, target) for source, target in zip(encoded, tokens, strict=True)]
 
     def _encode_text(self, texts: Sequence[str]) -> list[EncodedSource]:
@@ -107,6 +125,40 @@ class InputEncoder:
                 f"give .npy feature vectors of width {self._shape.features}, made like its training features"
             )
         return Extractor.load(device=self._device)
+
+
+def within_bounds(sources: Sequence[EncodedSource], bounds: config.Decode) -> list[EncodedSource]:
+    """Sources of at most decode.max_source tokens; longer ones are cut or refused."""
+    return [_bounded_source(number, source, bounds) for number, source in enumerate(sources)]
+
+
+def _bounded_source(number: int, source: EncodedSource, bounds: config.Decode) -> EncodedSource:
+    length, most = len(source.array), bounds.max_source
+    if length <= most:
+        return source
+    if not bounds.cut:
+        raise RefusedInput("source", number, _too_long(length, "max_source", most))
+    tokens = None if source.tokens is None else replace(source.tokens, ids=source.tokens.ids[:most])
+    return EncodedSource(source.array[:most], tokens)
+
+
+def _bounded_target(number: int, target: Tokens, bounds: config.Decode) -> Tokens:
+    length, most = len(target.ids), bounds.max_target
+    if length <= most:
+        return target
+    if not bounds.cut:
+        raise RefusedInput("target", number, _too_long(length, "max_target", most))
+    ends = list(accumulate(target.pieces))
+    words = sum(end <= most for end in ends)
+    pieces = target.pieces[:words]
+    return replace(target, ids=target.ids[: sum(pieces)], words=target.words[:words], pieces=pieces)
+
+
+def _too_long(length: int, key: str, most: int) -> str:
+    return (
+        f"{length:,} tokens, but decode.{key} = {most:,}; a larger --{key.replace('_', '-')} takes more "
+        "memory, --cut cuts"
+    )
 
 
 def as_text(source: Source) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -47,11 +48,16 @@ class Generator:
 
     @classmethod
     def load(
-        cls, folder: str | Path, *, device: str | None = None, precision: str = PRECISIONS[0]
+        cls,
+        folder: str | Path,
+        *,
+        device: str | None = None,
+        precision: str = PRECISIONS[0],
+        trust_code: bool = False,
     ) -> Generator:
         """Load a model from the folder of a run; `anyorder.load` documents the arguments."""
-        loaded = LoadedModel.load(Path(folder), device=device, precision=precision)
-        return cls(loaded, name=Path(folder).resolve().name)
+        loaded = LoadedModel.load(Path(folder), device=device, precision=precision, trust_code=trust_code)
+        return cls(loaded, name=Path(os.path.realpath(folder)).name)
 
     def __repr__(self) -> str:
         """Name, kind, order, size and device."""
@@ -270,6 +276,7 @@ class Generator:
         beam: int = 8,
         samples: int | None = None,
         seed: int = 1,
+        **bounds: int | bool | None,
     ) -> MarginalScore: ...
 
     @overload
@@ -281,6 +288,7 @@ class Generator:
         order: str | config.Order | Sequence[int] = "own",
         beam: int = 8,
         seed: int = 1,
+        **bounds: int | bool | None,
     ) -> TargetScore: ...
 
     @overload
@@ -293,6 +301,7 @@ class Generator:
         beam: int = 8,
         samples: int | None = None,
         seed: int = 1,
+        **bounds: int | bool | None,
     ) -> list[MarginalScore]: ...
 
     @overload
@@ -304,6 +313,7 @@ class Generator:
         order: TargetOrder = "own",
         beam: int = 8,
         seed: int = 1,
+        **bounds: int | bool | None,
     ) -> list[TargetScore]: ...
 
     def score(
@@ -315,6 +325,7 @@ class Generator:
         beam: int = 8,
         samples: int | None = None,
         seed: int = 1,
+        **bounds: int | bool | None,
     ) -> TargetScore | MarginalScore | list[TargetScore] | list[MarginalScore]:
         """log p of a target given its source, or a list of them for several pairs.
 
@@ -331,6 +342,7 @@ class Generator:
         beam: how many orders the search keeps, for "sao" and "marginal".
         samples: for "marginal", how many orders to sample, to estimate log p in place of a lower bound.
         seed: for the order "rnd" and for samples.
+        bounds: max_source, max_target and cut, in place of the recipe's [decode].
 
         Returns a `TargetScore`, or for "marginal" a `MarginalScore`.
 
@@ -345,7 +357,7 @@ class Generator:
         """
         if _is_one_source(sources) and isinstance(targets, str):
             given = order if isinstance(order, str | config.Order) else [cast(Sequence[int], order)]
-            search: dict[str, Any] = {"beam": beam, "samples": samples, "seed": seed}
+            search: dict[str, Any] = {"beam": beam, "samples": samples, "seed": seed, **bounds}
             return self._model.score([sources], [targets], order=given, **search)[0]
         _refuse_one(sources, name="sources")
         _refuse_one(targets, name="targets")
@@ -356,6 +368,7 @@ class Generator:
             beam=beam,
             samples=samples,
             seed=seed,
+            **bounds,
         )
 
 

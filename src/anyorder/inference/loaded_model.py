@@ -9,7 +9,9 @@ from typing import Any
 import torch
 
 from anyorder import config
+from anyorder.decoding.decode import decoding_memory
 from anyorder.errors import UserError
+from anyorder.inference.bounds import check_fits, encoding_bytes
 from anyorder.inference.canvas_text import CompiledCanvas
 from anyorder.inference.completion import (
     CompletionRequest,
@@ -17,7 +19,14 @@ from anyorder.inference.completion import (
     compile_canvas,
     complete_batch,
 )
-from anyorder.inference.generation import EncodedSource, InputEncoder, Source, generate_batch
+from anyorder.inference.generation import (
+    EncodedSource,
+    InputEncoder,
+    RefusedInput,
+    Source,
+    generate_batch,
+    within_bounds,
+)
 from anyorder.inference.hypothesis import Answer, AnyHypothesis, Completion, Hypothesis
 from anyorder.inference.model_folder import Trained, load_trained
 from anyorder.inference.reranking import rerank_with_models
@@ -29,6 +38,7 @@ from anyorder.inference.scoring import (
     score_given,
     score_targets,
 )
+from anyorder.inference.trust import check_paths
 from anyorder.models.kernels.packed import PRECISIONS, pack
 from anyorder.models.registry import ordered
 from anyorder.system.devices import pick_device
@@ -47,11 +57,18 @@ class LoadedModel:
         self._other_models: dict[Path, LoadedModel] = {}
 
     @classmethod
-    def load(cls, folder: Path, *, device: str | None = None, precision: str = PRECISIONS[0]) -> LoadedModel:
+    def load(
+        cls,
+        folder: Path,
+        *,
+        device: str | None = None,
+        precision: str = PRECISIONS[0],
+        trust_code: bool = False,
+    ) -> LoadedModel:
         """Load a model from its folder; `anyorder.load` documents the arguments."""
         picked = pick_device(device or "auto")
         _check_precision(precision, picked)
-        trained = load_trained(folder, device=picked)
+        trained = load_trained(folder, device=picked, trust_code=trust_code)
         loaded = cls(trained, device=picked)  # counts the parameters, which packed int8 weights no longer are
         pack(trained.model, precision=precision)
         return loaded
@@ -72,6 +89,12 @@ class LoadedModel:
             ).n_best
             values["beam"] = max(n_best, recipe.beam)
         settings = config.checked(config.Decode, values, origin="decode")
+        of_recipe = {key: values[key] for key in ("partners", "reverse") if key not in given}
+        check_paths(
+            config.Decode().model_copy(update=of_recipe),
+            folder=self.trained.folder,
+            trust_code=self.trained.trust_code,
+        )
         misfit = self.trained.recipe.misfit(settings) or settings.nothing_to_choose
         if misfit is not None:
             raise UserError(misfit)
@@ -85,9 +108,11 @@ class LoadedModel:
 
         first_line: how many sources came before these; what is sampled for a source depends on its line.
         """
+        encoded = within_bounds(self._encoder.encode_sources(sources), settings)
+        self._check_fits(encoded, settings)
         own = generate_batch(
             self.trained,
-            self._encoder.encode_sources(sources),
+            encoded,
             settings=settings.alone,
             device=self.device,
             first_line=first_line,
@@ -97,6 +122,16 @@ class LoadedModel:
             for partner in self._partners(settings)
         ]
         return self._reranked(sources, [own, *of_partners], settings=settings)
+
+    def _check_fits(self, sources: Sequence[EncodedSource], settings: config.Decode) -> None:
+        """Refuse the longest source if it does not fit into memory alone."""
+        model, source = self.trained.model, max((len(one.array) for one in sources), default=0)
+        target = settings.max_length
+        if settings.max_ratio and not model.shape.features:
+            target = min(target, int(settings.max_ratio * source) + settings.max_extra)
+        needed = encoding_bytes(model.settings, source=source)
+        needed = max(needed, decoding_memory(model, settings, source=source, target=target))
+        check_fits(needed, source=source, target=target, device=self.device)
 
     def complete(
         self, requests: Sequence[CompletionRequest], *, settings: config.Decode
@@ -130,10 +165,14 @@ class LoadedModel:
             try:
                 if isinstance(source, UserError):
                     raise source
+                (source,) = within_bounds([source], settings)
                 canvas = compile_canvas(self.trained, source, request, settings=settings)
                 compiled.append((index, source, canvas))
+            except RefusedInput as error:
+                results[index] = UserError(f"{request.name}: source: {error.reason}")
             except UserError as error:
                 results[index] = error
+        self._check_fits([source for _, source, _ in compiled], settings)
         for first in range(0, len(compiled), BATCH_CHUNK):
             indices, sources, canvases = zip(*compiled[first : first + BATCH_CHUNK], strict=True)
             answers = complete_batch(
@@ -165,6 +204,7 @@ class LoadedModel:
         beam: int = 8,
         samples: int | None = None,
         seed: int = 1,
+        **bounds: int | bool | None,
     ) -> list[TargetScore] | list[MarginalScore]:
         """Score each target given its source; `Generator.score` documents the arguments."""
         if len(sources) != len(targets):
@@ -178,8 +218,15 @@ class LoadedModel:
             beam=beam,
             samples=samples,
             seed=seed,
+            bounds=self.bounds(**bounds),
             device=self.device,
         )
+
+    def bounds(self, **changed: int | bool | None) -> config.Decode:
+        """The recipe's [decode] with other maximum lengths; None leaves a key as it is."""
+        given = {key: value for key, value in changed.items() if value is not None}
+        values = {**self.trained.recipe.decode.model_dump(), **given}
+        return config.checked(config.Decode, values, origin="decode")
 
     # --- several models ---
 
@@ -191,7 +238,7 @@ class LoadedModel:
     def _other_model(self, folder: Path) -> LoadedModel:
         """A partner or the reverse model, loaded once."""
         if folder not in self._other_models:
-            loaded = LoadedModel.load(folder, device=str(self.device))
+            loaded = LoadedModel.load(folder, device=str(self.device), trust_code=self.trained.trust_code)
             ordered(loaded.trained.model, purpose=str(folder))
             self._other_models[folder] = loaded
         return self._other_models[folder]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor, nn
@@ -25,7 +25,8 @@ from anyorder.errors import UserError
 from anyorder.models.kernels.packed import LARGEST, row_scales
 from anyorder.models.registry import Model, build_model
 from anyorder.pretrained import located, shipped_models
-from anyorder.system.files import make_folder, read_versioned, write_file
+from anyorder.system.files import check_regular, make_folder, read_versioned, reading, write_file
+from anyorder.system.locks import locked
 from anyorder.text.tokenizer import FILE_NAME as TOKENIZER_FILE
 from anyorder.text.tokenizer import Tokenizer
 from anyorder.version import __version__
@@ -35,6 +36,8 @@ Weights = dict[str, Tensor]
 Key = TypeVar("Key")
 FORMAT = 1  # version of config.json and progress.json
 CONFIG_FILE, MODEL_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
+HEADER_LENGTH_BYTES = 8  # at the beginning of a .safetensors file
+MODEL_FOLDER = (CONFIG_FILE, MODEL_FILE, TOKENIZER_FILE, CARD_FILE)  # all that a model needs
 SCALES = ":scales"  # suffix of the name of a matrix's scales; names of parameters have no colon
 UNITS = {"bpe": "byte-pair pieces", "words": "whole words"}
 
@@ -49,6 +52,8 @@ class Trained:
     common_words: frozenset[str]  # frequent words of the training targets, for the orders cf and rf
     scores: dict[str, Any]  # scores on dev when the model was saved
     version: str = __version__  # version of the package that saved the model
+    folder: Path = Path()  # where it was loaded from
+    trust_code: bool = False  # whether its recipe may name code to import and other models to read
 
     @property
     def parameters(self) -> int:
@@ -90,14 +95,29 @@ def save_trained(folder: Path, trained: Trained, *, weights: Mapping[str, Tensor
     write_file(folder / CONFIG_FILE, content.encode())
 
 
-def load_trained(folder: Path, *, device: torch.device) -> Trained:
-    """Load a model from its folder, or a shipped model by its name, ready for inference."""
+def load_trained(folder: Path, *, device: torch.device, trust_code: bool = False) -> Trained:
+    """Load a model from its folder, or a shipped model by its name, ready for inference.
+
+    The folder may be a stranger's: no memory is taken before its files are known to fit together.
+    """
     folder = located(folder)
     configuration = _load_configuration(folder)
     recipe, shape = configuration.recipe, configuration.shape
+    weights_file = folder / MODEL_FILE
+    shapes = tensor_shapes(weights_file)
+    layers = recipe.model.encoder_layers + recipe.model.decoder_layers
+    if layers > len(shapes):
+        raise UserError(f"{weights_file}: has {len(shapes)} tensors, too few for {layers:,} layers")
     tokenizer = Tokenizer.load(folder, recipe.text, shape.target_vocabulary)
-    model = build_model(recipe, shape)
-    load_weights(model, dequantise(read_tensors(folder / MODEL_FILE)), origin=folder / MODEL_FILE)
+    if tokenizer.size != shape.vocabulary:
+        raise UserError(
+            f"{folder / TOKENIZER_FILE}: has {tokenizer.size} ids, but {CONFIG_FILE} says {shape.vocabulary}"
+        )
+    with reading(folder / CONFIG_FILE), torch.device("meta"):  # shapes without memory
+        model = build_model(recipe, shape)
+    check_shapes(model, shapes, origin=weights_file)
+    model.to_empty(device="cpu")
+    load_weights(model, dequantise(read_tensors(weights_file)), origin=weights_file)
     return Trained(
         model=model.to(device).eval(),
         tokenizer=tokenizer,
@@ -105,6 +125,8 @@ def load_trained(folder: Path, *, device: torch.device) -> Trained:
         common_words=frozenset(configuration.common_words),
         scores=configuration.scores,
         version=configuration.anyorder,
+        folder=folder,
+        trust_code=trust_code,
     )
 
 
@@ -190,8 +212,13 @@ def export(run: Path, folder: Path, *, precision: Precision) -> int:
     The copy does not tell the paths of this machine. precision: of the stored weights; fp16 takes half the
     space of fp32, int8 a quarter. All are read as single precision again.
     """
-    if (folder / CONFIG_FILE).exists():
-        raise UserError(f"{folder}: is a model already; give another folder")
+    with locked(folder):
+        if (folder / CONFIG_FILE).exists():
+            raise UserError(f"{folder}: is a model already; give another folder")
+        return _export(run, folder, precision=precision)
+
+
+def _export(run: Path, folder: Path, *, precision: Precision) -> int:
     trained = load_trained(run, device=torch.device("cpu"))
     weights = quantise(weights_of(trained.model), precision)
     too_large = next((name for name, weight in weights.items() if not torch.isfinite(weight).all()), None)
@@ -199,7 +226,7 @@ def export(run: Path, folder: Path, *, precision: Precision) -> int:
         name = too_large.removesuffix(SCALES)
         raise UserError(f"--precision {precision}: {name} has weights too large for it; use fp32")
     save_trained(folder, replace(trained, recipe=_without_paths(trained.recipe, folder)), weights=weights)
-    return sum(file.stat().st_size for file in folder.iterdir())
+    return sum((folder / name).stat().st_size for name in MODEL_FOLDER)
 
 
 def _without_paths(recipe: Recipe, folder: Path) -> Recipe:
@@ -265,26 +292,53 @@ def weights_of(model: nn.Module) -> Weights:
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, origin: Path) -> None:
     """Copy weights into a model; names and shapes must be exactly the model's."""
+    check_shapes(model, {name: list(weight.shape) for name, weight in weights.items()}, origin=origin)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
+
+
+def check_shapes(model: nn.Module, shapes: Mapping[str, list[int]], *, origin: Path) -> None:
+    """Refuse tensors whose names and shapes are not exactly the model's; scales belong to their tensors."""
     parameters = dict(model.named_parameters())
     for name, parameter in parameters.items():
-        if name not in weights:
+        if name not in shapes:
             raise UserError(f"{origin}: no weights for {name}, which this model has")
-        if weights[name].shape != parameter.shape:
-            given, wanted = list(weights[name].shape), list(parameter.shape)
+        if shapes[name] != list(parameter.shape):
+            given, wanted = shapes[name], list(parameter.shape)
             raise UserError(f"{origin}: {name} is of shape {given}, but this model's is {wanted}")
-    for name in weights:
-        if name not in parameters:
+    for name in shapes:
+        if name.removesuffix(SCALES) not in parameters:
             raise UserError(f"{origin}: has weights for {name}, which this model has not")
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(weights[name])
+
+
+def tensor_shapes(path: Path) -> dict[str, list[int]]:
+    """Read the names and shapes in a .safetensors file, whose header must fit the file."""
+    _check_header_length(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, RuntimeError, ValueError) as error:
+        raise UserError(f"{path}: broken: {error}") from None
 
 
 def read_tensors(path: Path) -> Weights:
     """Read the tensors of a .safetensors file."""
+    _check_header_length(path)
     try:
         return tensors_from_bytes(path.read_bytes())
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
     except SafetensorError as error:
         raise UserError(f"{path}: broken: {error}") from None
+
+
+def _check_header_length(path: Path) -> None:
+    """Refuse what is no regular file, and a header that is longer than the file."""
+    try:
+        check_regular(path)
+        with reading(path), path.open("rb") as file:
+            length = int.from_bytes(file.read(HEADER_LENGTH_BYTES), "little")
+            size = path.stat().st_size
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    if length > size - HEADER_LENGTH_BYTES:
+        raise UserError(f"{path}: broken: a header of {length:,} bytes in a file of {size:,}")

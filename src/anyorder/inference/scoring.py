@@ -22,8 +22,10 @@ from anyorder.adaptive.sampling import draw_orders
 from anyorder.data.batches import Batch, Example, collate
 from anyorder.data.orderer import Line, prepare_order
 from anyorder.errors import UserError
+from anyorder.inference.bounds import FLOAT_BYTES, check_fits, encoding_bytes, scoring_bytes
 from anyorder.inference.generation import EncodedPair, InputEncoder, Source
 from anyorder.inference.model_folder import Trained
+from anyorder.inference.trust import check_code
 from anyorder.insertion import NEG_INF
 from anyorder.models.encoder_decoder import Memory
 from anyorder.models.indigo import Indigo
@@ -74,6 +76,7 @@ def score_targets(
     beam: int,
     samples: int | None,
     seed: int,
+    bounds: config.Decode,
     device: torch.device,
 ) -> list[TargetScore] | list[MarginalScore]:
     """Score each target given its source; `Generator.score` documents the arguments."""
@@ -84,7 +87,14 @@ def score_targets(
         raise UserError(
             f"order = {name!r}: must be 'l2r' for an ordinary transformer, which knows no other order"
         )
-    pairs = encoder.encode_pairs(sources, targets)
+    pairs = encoder.encode_pairs(sources, targets, bounds=bounds)
+    source = max((len(pair.source.array) for pair in pairs), default=0)
+    target = max((len(pair.target.ids) for pair in pairs), default=0)
+    needed = scoring_bytes(model.settings, model.shape, source=source, target=target)
+    if name in ("sao", "marginal"):
+        needed = max(needed, 4 * FLOAT_BYTES * _numbers(model, target, beam))
+    needed = max(needed, encoding_bytes(model.settings, source=source))
+    check_fits(needed, source=source, target=target, device=device)
     if name == "own":
         return score_given(model, examples_in_own_order(trained, pairs), device=device)
     if name == "sao":
@@ -339,6 +349,7 @@ def examples_in_own_order(trained: Trained, pairs: Sequence[EncodedPair]) -> lis
     Left to right if that order is random or can't be made here: its parser or function may be missing, and
     order files belong to the training targets.
     """
+    check_code(trained.recipe, trust_code=trained.trust_code)
     own = trained.recipe.fixed_order.model_copy(update={"files": {}})
     needs = order_rule(own.name).needs
     if needs in ("nothing", "counts", "function") or (needs == "heads" and own.parser):

@@ -21,7 +21,7 @@ from anyorder.data.batches import Batch
 from anyorder.models.decoder_state import SourceKeys
 from anyorder.models.heads import at_least_float
 from anyorder.models.insertion_transformer import FULL, InsertionTransformer, gap_scores, gaps_of
-from anyorder.models.kernels.training import word_scores
+from anyorder.models.kernels.training import learned_part, word_scores
 from anyorder.models.loss import Loss
 from anyorder.text.tokenizer import BOS, EOS, PAD
 
@@ -43,6 +43,12 @@ class TrainingCanvas:
         """Real gaps of each canvas, (B, G), bool."""
         return gaps_of(self.words, self.lengths)
 
+    def rows(self, chosen: Tensor) -> TrainingCanvas:
+        """Select some canvases."""
+        return TrainingCanvas(
+            self.words[chosen], self.lengths[chosen], self.missing[chosen], self.gap[chosen]
+        )
+
     def by_gap(self, values: Tensor) -> Tensor:
         """Sum the values of missing tokens by gap. values: (B, T); returns (B, G)."""
         sums = values.new_zeros(len(values), self.words.shape[1] - 1)
@@ -56,7 +62,11 @@ class TrainingCanvas:
 def insertion_loss(model: InsertionTransformer, batch: Batch, *, label_smoothing: float = 0.0) -> Loss:
     """The mean loss of random canvases of each target, drawn by torch's global generator as dropout is."""
     sources = model.source_keys(model.encode(batch.source, batch.source_mask))
-    canvases = draw_canvases(batch.targets, batch.lengths, canvases=model.insertion.canvases)
+    part = learned_part()
+    drawn_for = batch if part is None else part.whole
+    canvases = draw_canvases(drawn_for.targets, drawn_for.lengths, canvases=model.insertion.canvases)
+    if part is not None:
+        canvases = [canvas.rows(part.sources) for canvas in canvases]
     losses = [
         canvas_loss(model, sources, batch, canvas, label_smoothing=label_smoothing) for canvas in canvases
     ]

@@ -18,7 +18,7 @@ from anyorder import config
 from anyorder.config.model import Shape
 from anyorder.models.attention import DecoderLayer, EncoderLayer, Relations
 from anyorder.models.decoder_state import SourceKeys
-from anyorder.models.kernels.training import Dropout
+from anyorder.models.kernels.training import Dropout, learned_part
 from anyorder.text.tokenizer import OWN_KINDS, PAD
 
 # B sources, S source vectors, H required tokens, D width
@@ -63,10 +63,9 @@ class Memory:
             else None,
         )
 
-    def closed_up(self) -> Memory:
+    def closed_up(self, longest: int) -> Memory:
         """Move all padding to the end: required words that follow a source leave some in between."""
-        real = self.mask.sum(dim=1)
-        front = (~self.mask).long().argsort(dim=1, stable=True)[:, : int(real.max())]
+        front = (~self.mask).long().argsort(dim=1, stable=True)[:, :longest]
         return Memory(
             states=self.states.gather(1, front[..., None].expand(-1, -1, self.states.shape[2])),
             mask=self.mask.gather(1, front),
@@ -140,7 +139,7 @@ class EncoderDecoder(nn.Module):
                 source.shape[1], extra, clip=self.settings.clip, device=source.device, dtype=states.dtype
             )
         elif extra:
-            memory = memory.closed_up()
+            memory = memory.closed_up(_longest(memory.mask))
         states = self.dropout(memory.states)
         blocked = ~memory.mask[:, None, None, :]
         for layer in self.encoder:
@@ -196,6 +195,13 @@ class EncoderDecoder(nn.Module):
         last = self.shape.vocabulary + OWN_KINDS - 1
         embedded: Tensor = embed(words.clamp(max=last) if self.settings.copying else words)
         return embedded
+
+
+def _longest(mask: Tensor) -> int:
+    """The longest source with its required words, of the whole batch if a part is learned. mask: (B, S)."""
+    part = learned_part()
+    real = mask.sum(dim=1) if part is None else part.whole.read
+    return int(real.max())
 
 
 def _encoded_at_once(lengths: Sequence[int]) -> int:

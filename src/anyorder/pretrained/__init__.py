@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from anyorder.errors import UserError
@@ -22,7 +23,7 @@ def located(model: Path) -> Path:
 
 def is_shipped(model: Path) -> bool:
     """Whether a model comes with the package, given its name or its folder."""
-    return located(model).resolve().parent == FOLDER.resolve()
+    return Path(os.path.realpath(located(model))).parent == Path(os.path.realpath(FOLDER))
 
 
 def refuse_results(model: Path) -> None:

@@ -13,6 +13,7 @@ import torch.distributed as distributed
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from anyorder.errors import UserError
 from anyorder.system.devices import pick_device
 
 
@@ -68,6 +69,11 @@ class Processes:
         return bool(self.total(torch.tensor([int(flag)], device=self.device)).item())
 
 
+def _lost_another(error: RuntimeError) -> bool:
+    """Whether a collective operation failed, which is what the others notice when a process dies."""
+    return isinstance(error, distributed.DistError) or any(name in str(error) for name in ("gloo", "NCCL"))
+
+
 @contextmanager
 def processes(device: str) -> Iterator[Processes]:
     """Join the process group if torchrun started several processes, and leave it at the end."""
@@ -86,5 +92,12 @@ def processes(device: str) -> Iterator[Processes]:
     try:
         yield joined
         joined.wait()  # a process that leaves while others still work may be aborted
+    except RuntimeError as error:
+        if not _lost_another(error):
+            raise
+        raise UserError(
+            f"process {joined.rank + 1} of {count}: another process has ended, so this one stops too; train "
+            "--resume goes on from the last checkpoint"
+        ) from None
     finally:
         distributed.destroy_process_group()

@@ -55,6 +55,25 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # bytes on macOS
 
 
+def available() -> int | None:
+    """Bytes that this process may still take; None where the system does not say."""
+    if sys.platform != "linux":
+        return None
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = [next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) * 1024]
+    except (OSError, StopIteration, ValueError):
+        return None
+    with suppress(OSError, ValueError):  # of a container; a file that holds "max" sets no limit
+        group = Path("/sys/fs/cgroup")
+        most, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        free.append(most - used)
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        free.append(limit - int(_status("VmSize") * 1e6))
+    return max(0, min(free))
+
+
 def _status(key: str) -> float:
     """Read one number from the kernel's status file, in megabytes."""
     lines = Path("/proc/self/status").read_text().splitlines()

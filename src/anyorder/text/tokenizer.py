@@ -23,6 +23,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from anyorder.config.data import Side, Text
 from anyorder.errors import UserError
+from anyorder.system.files import read_text, reading
 from anyorder.text.words import splitter
 
 # The word head relies on this order: it scores the ids from EOD on, or from UNK on if another head decides
@@ -208,9 +209,11 @@ class Tokenizer:
         """
         path = folder / FILE_NAME
         try:
-            backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+            content = read_text(path)
         except FileNotFoundError:
             raise UserError(f"{path}: no such file") from None
+        try:
+            backend = tokenizers.Tokenizer.from_str(content)
         except Exception as error:  # the library raises no specific type
             reason = " ".join(str(error).split())
             raise UserError(f"{path}: not a tokenizer: {reason}") from None
@@ -219,7 +222,8 @@ class Tokenizer:
         size = backend.get_vocab_size()
         if not len(SPECIALS) <= target_size <= size:
             raise UserError(f"{path}: has {size} ids, which doesn't fit target_size = {target_size}")
-        return cls(backend, text=text, target_size=target_size)
+        with reading(path):  # its merges may spell in circles
+            return cls(backend, text=text, target_size=target_size)
 
 
 def _tokens(words: list[str], encoding: tokenizers.Encoding, spellings: dict[int, tuple[int, ...]]) -> Tokens:

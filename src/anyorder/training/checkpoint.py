@@ -27,9 +27,11 @@ from anyorder.inference.model_folder import (
     read_tensors,
     save_trained,
 )
-from anyorder.system.files import make_folder, read_versioned, write_file
+from anyorder.system.files import UNFINISHED, make_folder, read_versioned, reading, write_file
+from anyorder.system.locks import locked
 from anyorder.training.metrics_log import Window
 
+CHECKPOINT_FOLDER = "last"  # in the folder of a run
 OPTIMIZER_FILE, PROGRESS_FILE = "optimizer.safetensors", "progress.json"
 LAST_SEARCH_KEY = "searched"  # of progress.json
 
@@ -56,6 +58,9 @@ class Checkpoint:
             values = read_versioned(path, newest=FORMAT, what="the progress of a training")
         except OSError as error:
             raise UserError(f"{path}: can't be read: {error.strerror}") from None
+        with reading(path):
+            if not isinstance(values["step"], int) or values["step"] != self.step:
+                raise ValueError(f"step = {values['step']}, but its folder is {self.folder.name}")
         return {name: value for name, value in values.items() if name != "format"}
 
 
@@ -80,12 +85,13 @@ class TrainingProgress:
         """Read the progress of a checkpoint."""
         saved = checkpoint.progress()
         others = {name: value for name, value in saved.items() if name != LAST_SEARCH_KEY}
-        read = {
-            "best": saved["best"] and tuple(saved["best"]),
-            "window": Window(**saved["window"]),
-            "validated": saved.get("validated", saved["step"]),  # older checkpoints lack this key
-        }
-        return cls(**others | read, last_search=last_search_of(saved))
+        with reading(checkpoint.folder / PROGRESS_FILE):
+            read = {
+                "best": saved["best"] and tuple(saved["best"]),
+                "window": Window(**saved["window"]),
+                "validated": saved.get("validated", saved["step"]),  # older checkpoints lack this key
+            }
+            return cls(**others | read, last_search=last_search_of(saved))
 
     def to_json(self) -> dict[str, Any]:
         """The content of progress.json."""
@@ -103,8 +109,8 @@ def save_checkpoint(
     run: Path, *, step: int, weights: Weights, optimizer: Weights, progress: Mapping[str, Any]
 ) -> Checkpoint:
     """Write a checkpoint, whole or not at all."""
-    final = run / "last" / f"step-{step}"
-    unfinished = run / "last" / f".unfinished-{step}"
+    final = run / CHECKPOINT_FOLDER / f"step-{step}"
+    unfinished = run / CHECKPOINT_FOLDER / f"{UNFINISHED}-{step}"
     shutil.rmtree(unfinished, ignore_errors=True)
     make_folder(unfinished)
     try:
@@ -122,7 +128,7 @@ def checkpoints(run: Path) -> list[Checkpoint]:
     """The complete checkpoints of a run, oldest first."""
     found = [
         Checkpoint(folder=folder, step=int(folder.name.removeprefix("step-")))
-        for folder in (run / "last").glob("step-*")
+        for folder in (run / CHECKPOINT_FOLDER).glob("step-*")
         if folder.name.removeprefix("step-").isdecimal()
     ]
     return sorted(found, key=lambda checkpoint: checkpoint.step)
@@ -175,8 +181,9 @@ def save_average(run: Path, *, last: int, folder: Path) -> AveragedWeights:
     found = len(checkpoints(run))
     if found < last:
         raise UserError(f"{run}: has {found} checkpoints; --last {last} given, must be at most that")
-    if (folder / CONFIG_FILE).exists():
-        raise UserError(f"{folder}: is a model already; give another --output")
-    mean = mean_of_last(run, last=last)
-    save_trained(folder, replace(trained, scores={"averaged_steps": mean.steps}), weights=mean.weights)
+    with locked(folder):
+        if (folder / CONFIG_FILE).exists():
+            raise UserError(f"{folder}: is a model already; give another --output")
+        mean = mean_of_last(run, last=last)
+        save_trained(folder, replace(trained, scores={"averaged_steps": mean.steps}), weights=mean.weights)
     return mean

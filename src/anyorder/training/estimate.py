@@ -200,9 +200,9 @@ def _cost(training: Training, pairs: Pairs, *, step: int) -> BatchCost:
     with _refusing_what_does_not_fit(len(pairs), source, target, device=device):
         _forget_peak(device)
         processor_began, began = time.process_time(), time.perf_counter()
-        batches = training.batches.of_update(step=step, epoch=0, pairs=pairs)
+        parts = training.batches.of_update(step=step, epoch=0, pairs=pairs)
         searched = _now(device)
-        training.learn(step, batches)
+        training.learn(step, parts)
         ended = _now(device)
     searching = training.recipe.searches(step)
     return BatchCost(

@@ -12,7 +12,7 @@ from torch.utils.tensorboard.writer import SummaryWriter
 
 from anyorder.adaptive.schedule import SearchSummary
 from anyorder.errors import UserError
-from anyorder.system.files import write_file
+from anyorder.system.files import read_text, write_file
 from anyorder.system.progress import ProgressListener
 from anyorder.training.step import Sums
 
@@ -38,8 +38,8 @@ class MetricsLog:
     def __init__(self, run: Path, *, from_step: int) -> None:
         path = run / METRICS_FILE
         if path.exists():
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            write_file(path, "".join(line for line in lines if _step(line) <= from_step).encode())
+            lines = _lines(path)
+            write_file(path, "".join(f"{line}\n" for line in lines if _step(line) <= from_step).encode())
         self._file = path.open("a", encoding="utf-8")
         self._board = SummaryWriter(str(run / "tensorboard"), purge_step=from_step + 1)
 
@@ -90,23 +90,25 @@ def entries(run: Path) -> list[dict[str, Any]]:
     """All complete lines of a run's log; empty if there is no log."""
     path = run / METRICS_FILE
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = _lines(path)
     except FileNotFoundError:
         return []
-    except OSError as error:
-        raise UserError(f"{path}: can't be read: {error.strerror}") from None
     found = []
     for line in lines:
-        with suppress(ValueError):  # a training that was killed may leave half a line
+        with suppress(ValueError, RecursionError):  # a training that was killed may leave half a line
             found.append(json.loads(line))
     return [entry for entry in found if isinstance(entry, dict) and "step" in entry]
+
+
+def _lines(path: Path) -> list[str]:
+    return read_text(path).splitlines()
 
 
 def _step(line: str) -> float:
     """The step of a line; infinite for half a line, so that it is removed."""
     try:
         return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return float("inf")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from anyorder.config.recipe import Recipe, recipe_with
 from anyorder.data.corpus import Statistics
 from anyorder.errors import UserError
 from anyorder.inference.model_folder import CARD_FILE, CONFIG_FILE, MODEL_FILE
-from anyorder.system.files import make_folder, write_file
+from anyorder.system.files import make_folder, read_json, reading, remove_unfinished, write_file
 from anyorder.text.tokenizer import FILE_NAME as TOKENIZER_FILE
-from anyorder.training.checkpoint import checkpoints, prune
+from anyorder.training.checkpoint import CHECKPOINT_FOLDER, checkpoints, prune
 from anyorder.training.metrics_log import METRICS_FILE
 
 RECIPE_FILE = "recipe.json"  # marks a folder as a run
@@ -25,7 +26,7 @@ SIZES_FILE = "data.json"  # sizes of the splits
 
 # What a run writes; the user may have other files in the same folder, such as data and recipe.
 OWN_FILES = (RECIPE_FILE, SIZES_FILE, MODEL_FILE, CONFIG_FILE, TOKENIZER_FILE, CARD_FILE, METRICS_FILE)
-OWN_FOLDERS = ("last", "orders", "results", "tensorboard")
+OWN_FOLDERS = (CHECKPOINT_FOLDER, "orders", "results", "tensorboard")
 
 # Keys that may differ when a run is resumed, since they do not change what an update learns.
 MAY_CHANGE = frozenset(
@@ -83,19 +84,38 @@ def check_run_folder(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
         return
     if not resume:
         raise UserError(f"{run}: is a run already; --resume goes on with it, --overwrite starts over")
-    if checkpoints(run):
+    if checkpoints(run) or _lost_checkpoints(run, recipe):
         # Read as a recipe, so that keys that did not exist when the run began get their defaults.
         before = recipe_of_run(run).model_dump(mode="json")
         _check_same(before, recipe.model_dump(mode="json"), run=run, free=may_change(recipe))
 
 
+def _lost_checkpoints(run: Path, recipe: Recipe) -> bool:
+    """Whether a run has a model but no checkpoint to go on from; refused if it has had one.
+
+    False where nothing was saved. A run that was killed between its first model and its first checkpoint
+    has lost nothing: it begins again, and comes to the same model.
+    """
+    if not (run / CONFIG_FILE).exists():
+        return False
+    scores = read_json(run / CONFIG_FILE).get("scores")
+    step = scores.get("step") if isinstance(scores, dict) else None
+    first = min(recipe.train.validate_every, recipe.train.steps)
+    if (run / CHECKPOINT_FOLDER).is_dir() and isinstance(step, int) and step <= first:
+        return True
+    raise UserError(
+        f"{run}: has a model but no checkpoint in {run / CHECKPOINT_FOLDER} to go on from; put that "
+        f"folder back, begin another run with train.init = {json.dumps(str(run))}, or start over with "
+        "--overwrite"
+    )
+
+
 def _saved_recipe(run: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads((run / RECIPE_FILE).read_text(encoding="utf-8")))
-    except (ValueError, TypeError):
-        raise UserError(
-            f"{run / RECIPE_FILE}: broken; `anyorder train RECIPE --overwrite` starts over"
-        ) from None
+    path, remedy = run / RECIPE_FILE, "`anyorder train RECIPE --overwrite` starts over"
+    values = read_json(path, remedy=remedy)
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: broken: no JSON object; {remedy}")
+    return values
 
 
 def recipe_of_run(run: Path, overrides: Iterable[str] = ()) -> Recipe:
@@ -116,10 +136,23 @@ def claim_folder(recipe: Recipe, *, overwrite: bool) -> None:
             raise UserError(f"{left[-1].folder}: can't be removed, so a new run can't start")
         if saved_recipe.exists():  # other folders may hold anything: nothing is removed from them
             _remove_run(recipe.run)
-    make_folder(recipe.run)
+    make_folder(recipe.run / CHECKPOINT_FOLDER)
+    remove_unfinished(recipe.run / CHECKPOINT_FOLDER)
     if not checkpoints(recipe.run):
         remove_stored_orders(recipe.run)
     write_file(saved_recipe, json.dumps(recipe.model_dump(mode="json"), indent=2).encode())
+
+
+def abandon_folder(run: Path) -> None:
+    """Remove what a run has begun with if it has saved neither a model nor a checkpoint."""
+    if not (run / RECIPE_FILE).exists() or checkpoints(run) or (run / CONFIG_FILE).exists():
+        return
+    for name in ("orders", "tensorboard"):
+        shutil.rmtree(run / name, ignore_errors=True)
+    for name in (METRICS_FILE, SIZES_FILE, RECIPE_FILE):
+        (run / name).unlink(missing_ok=True)
+    with suppress(OSError):  # it holds something that is not the run's
+        (run / CHECKPOINT_FOLDER).rmdir()
 
 
 def _remove_run(run: Path) -> None:
@@ -138,13 +171,13 @@ def note_sizes(run: Path, sizes: Mapping[Splits, Statistics]) -> None:
 
 def sizes_of_run(run: Path) -> dict[Splits, Statistics]:
     """The sizes of the data that a run was trained on; empty for runs that did not record them."""
+    path, remedy = run / SIZES_FILE, "without the file a card has no sizes"
     try:
-        content = json.loads((run / SIZES_FILE).read_text(encoding="utf-8"))
-        return {split: Statistics(**content[split]) for split in SPLITS if split in content}
+        content = read_json(path, remedy=remedy)
     except FileNotFoundError:
         return {}
-    except (ValueError, TypeError):
-        raise UserError(f"{run / SIZES_FILE}: broken; without the file a card has no sizes") from None
+    with reading(path, remedy=remedy):
+        return {split: Statistics(**content[split]) for split in SPLITS if split in content}
 
 
 def _check_same(

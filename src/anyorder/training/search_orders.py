@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from anyorder.models.registry import build_model, ordered
 from anyorder.system.distributed import processes
 from anyorder.system.files import published_file
 from anyorder.system.interruption import interruption
+from anyorder.system.locks import locked
 from anyorder.system.progress import Progress
 from anyorder.text.tokenizer import Tokenizer
 from anyorder.training.checkpoint import checkpoints, last_search_of
@@ -39,11 +41,12 @@ def refresh_orders(
 
     output: a JSON Lines file to write the orders to as well, one line per pair.
     """
-    found = checkpoints(recipe.run)
-    if not found:
+    if not checkpoints(recipe.run):
         raise UserError(f"{recipe.run}: has no checkpoint to search with; train it first")
-    step = found[-1].step + 1
-    with processes(recipe.train.device) as these:
+    with processes(recipe.train.device) as these, locked(recipe.run) if these.first else nullcontext():
+        these.wait()
+        found = checkpoints(recipe.run)
+        step = found[-1].step + 1
         progress = progress if these.first else None
         prepared = prepare(recipe, progress=progress)
         data = replace(prepared.train, dropout=None)  # orders belong to pieces without dropout

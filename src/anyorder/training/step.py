@@ -17,11 +17,12 @@ from torch.nn.parallel import DistributedDataParallel
 from anyorder import config
 from anyorder.adaptive.schedule import OrderSchedule
 from anyorder.config.recipe import Recipe
-from anyorder.data.batches import Batch, collate, mixed_seed, plan_epoch, shares
+from anyorder.data.batches import Batch, Part, collate, mixed_seed, plan_epoch, shares
 from anyorder.data.dataset import Dataset
 from anyorder.data.partial_targets import PartialTarget, draw_partial_target, with_partial_targets
 from anyorder.inference.model_folder import Weights
 from anyorder.models.indigo import MARKS
+from anyorder.models.kernels.training import learning
 from anyorder.models.loss import Loss
 from anyorder.models.registry import Model, family_of
 from anyorder.system.devices import in_precision
@@ -64,7 +65,8 @@ def learning_rate(settings: config.Train, step: int) -> float:
 class Optimiser:
     """Updates the weights of a model with Adam.
 
-    Each update seeds its own dropout, so a checkpoint needs no random state.
+    Each update seeds its own dropout, so a checkpoint needs no random state. Each part draws it for the whole
+    batch and takes its own, so the number of processes and of parts changes nothing.
     """
 
     def __init__(self, model: Model, settings: config.Train, processes: Processes) -> None:
@@ -84,20 +86,22 @@ class Optimiser:
         # fp16 has a narrow range: gradients are scaled up by a factor that adapts itself.
         self._scaler = torch.amp.GradScaler(processes.device.type, enabled=settings.precision == "fp16")
 
-    def update(self, step: int, parts: Sequence[Batch]) -> Sums:
+    def update(self, step: int, parts: Sequence[Part]) -> Sums:
         """Make one update from this process's parts of a batch."""
-        torch.manual_seed(mixed_seed(self.settings.seed, step, self.processes.rank))
         self.model.train()
         self._adam.zero_grad(set_to_none=True)
         # Only sums over several processes must be on a device; not every device has double precision.
         device = self.processes.device if self.processes.count > 1 else None
-        steps = self.processes.total(torch.tensor(sum(part.steps for part in parts), device=device)).item()
+        steps = self.processes.total(
+            torch.tensor(sum(part.batch.steps for part in parts), device=device)
+        ).item()
         # Weights of orders sum to one except for rounding, and are not finite if the model has diverged.
         steps_in_all = round(steps) if math.isfinite(steps) else steps
         sums = torch.zeros(4, dtype=torch.float64, device=device)
         for number, part in enumerate(parts, start=1):
-            with self._exchange(last=number == len(parts)), self._precision():
-                loss: Loss = self._losses(part.to(self.processes.device))
+            torch.manual_seed(mixed_seed(self.settings.seed, step, 0))
+            with self._exchange(last=number == len(parts)), self._precision(), learning(part):
+                loss: Loss = self._losses(part.batch)
                 # Gradients are averaged over processes, so the mean is turned back into a sum.
                 objective = loss.objective * (self.processes.count / steps_in_all)
             self._scaler.scale(objective).backward()
@@ -204,18 +208,24 @@ class UpdateBatches:
                 yield PlannedUpdate(epoch=epoch, number=number, pairs=plan[number])
             epoch, done = epoch + 1, 0
 
-    def of_update(self, *, step: int, epoch: int, pairs: Pairs) -> list[Batch]:
+    def of_update(self, *, step: int, epoch: int, pairs: Pairs) -> list[Part]:
         """This process's parts of an update, in the orders that are learned at this step."""
-        parts = shares(pairs, self.settings.accumulate * self.processes.count)
-        mine = parts[self.processes.rank :: self.processes.count]
-        batches = [self._batch(step, epoch, part) for part in mine if len(part)]
+        whole = self._batch(step, epoch, pairs)
+        count = self.settings.accumulate * self.processes.count
+        if count == 1:
+            return [Part.all_of(whole)]
+        parts = shares(np.arange(len(pairs)), count)
+        mine = [part for part in parts[self.processes.rank :: self.processes.count] if len(part)]
+        if mine:
+            return [Part.of(whole, torch.from_numpy(part).to(whole.order.device)) for part in mine]
         # The other processes wait for this one's gradients, so without a pair it sends zeros.
-        return batches or [self._batch(step, epoch, pairs[:1], weight=0.0)]
+        first = Part.of(whole, torch.zeros(1, dtype=torch.long, device=whole.order.device))
+        batch = replace(first.batch, weights=torch.zeros_like(first.batch.weights))
+        return [replace(first, batch=batch)]
 
-    def _batch(self, step: int, epoch: int, pairs: Pairs, *, weight: float = 1.0) -> Batch:
+    def _batch(self, step: int, epoch: int, pairs: Pairs) -> Batch:
         examples = [self.data.example(int(pair), seed=self.settings.seed, epoch=epoch) for pair in pairs]
-        batch = collate([replace(example, weight=weight) for example in examples])
-        batch = self.schedule.reordered(batch.to(self.processes.device), pairs, step=step)
+        batch = self.schedule.reordered(collate(examples).to(self.processes.device), pairs, step=step)
         if not self.recipe.canvas.share:
             return batch
         return with_partial_targets(batch, [self._partial_target(epoch, pair) for pair in pairs.tolist()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import torch
 from anyorder.adaptive.schedule import OrderSchedule
 from anyorder.adaptive.store import SearchStopped
 from anyorder.config.recipe import Recipe
-from anyorder.data.batches import Batch
+from anyorder.data.batches import Part
 from anyorder.data.dataset import Prepared, prepare
 from anyorder.errors import UserError
 from anyorder.inference.model_folder import load_trained, load_weights, weights_of
@@ -21,9 +22,17 @@ from anyorder.models.registry import build_model
 from anyorder.system.devices import check_precision
 from anyorder.system.distributed import Processes, processes
 from anyorder.system.interruption import interruption
+from anyorder.system.locks import locked
 from anyorder.training.checkpoint import Checkpoint, TrainingProgress, checkpoints
 from anyorder.training.metrics_log import MetricsLog, TrainingListener, Window
-from anyorder.training.run_folder import check_run_folder, claim_folder, note_sizes, with_search_steps
+from anyorder.training.run_folder import (
+    RECIPE_FILE,
+    abandon_folder,
+    check_run_folder,
+    claim_folder,
+    note_sizes,
+    with_search_steps,
+)
 from anyorder.training.saving import ModelSaver, divergence, out_of_patience
 from anyorder.training.step import Optimiser, PlannedUpdate, Sums, UpdateBatches, learning_rate
 
@@ -36,7 +45,11 @@ def train(
     Returns whether the end was reached.
     """
     recipe = with_search_steps(recipe, resume=resume)
-    with processes(recipe.train.device) as these:
+    with (
+        processes(recipe.train.device) as these,
+        locked(recipe.run) if these.first else nullcontext(),
+        _abandoned(recipe.run, overwrite=overwrite) if these.first else nullcontext(),
+    ):
         check_precision(recipe.train.precision, these.device)
         if these.first:
             check_run_folder(recipe, resume=resume, overwrite=overwrite)
@@ -58,6 +71,18 @@ def train(
             listener.note(f"{recipe.run}: has no checkpoint yet, so the run starts at its first update")
         with interruption() as interrupted:
             return training.run(interrupted)
+
+
+@contextmanager
+def _abandoned(run: Path, *, overwrite: bool) -> Iterator[None]:
+    """Remove a new run that fails before it has saved anything, so that it needs no --overwrite."""
+    new = overwrite or not (run / RECIPE_FILE).exists()
+    try:
+        yield
+    except UserError:
+        if new:
+            abandon_folder(run)
+        raise
 
 
 class Training:
@@ -104,9 +129,9 @@ class Training:
             self.saver.save_average(self.progress)
         return True
 
-    def learn(self, step: int, batches: Sequence[Batch]) -> Sums:
-        """Make one update from this process's batches."""
-        sums = self.optimiser.update(step, batches)
+    def learn(self, step: int, parts: Sequence[Part]) -> Sums:
+        """Make one update from this process's parts of its batch."""
+        sums = self.optimiser.update(step, parts)
         if not sums.finite:
             raise divergence(
                 self.recipe.run,
@@ -155,8 +180,8 @@ class Training:
             first_of_epoch=update.number == 0,
             interrupted=interrupted,
         )
-        batches = self.batches.of_update(step=step, epoch=update.epoch, pairs=update.pairs)
-        sums = self.learn(step, batches)
+        parts = self.batches.of_update(step=step, epoch=update.epoch, pairs=update.pairs)
+        sums = self.learn(step, parts)
         seconds = time.perf_counter() - began
         tokens = int(self.batches.sizes[update.pairs].sum())
         self.progress = replace(

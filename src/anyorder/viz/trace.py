@@ -12,6 +12,8 @@ from rich.text import Text
 from anyorder.inference.hypothesis import Step
 
 NEW_WORD = "bold underline green"
+# Of a longer canvas, only some words around the new one are shown: the picture would grow by its square.
+LONGEST, AROUND = 200, 12
 
 
 def draw_trace(steps: Sequence[Step], title: str) -> RenderableType:
@@ -37,7 +39,11 @@ def draw_trace(steps: Sequence[Step], title: str) -> RenderableType:
 
 
 def _sentence(step: Step) -> Text:
-    words = (
-        Text(word, style=NEW_WORD if index == step.index else "") for index, word in enumerate(step.canvas, 1)
-    )
-    return Text(" ").join(words)
+    first = max(0, step.index - 1 - AROUND) if len(step.canvas) > LONGEST else 0
+    last = step.index + AROUND if len(step.canvas) > LONGEST else len(step.canvas)
+    words = [
+        Text(word, style=NEW_WORD if index == step.index else "")
+        for index, word in enumerate(step.canvas[first:last], first + 1)
+    ]
+    left, right = ([Text("…")] if hidden else [] for hidden in (first > 0, last < len(step.canvas)))
+    return Text(" ").join([*left, *words, *right])

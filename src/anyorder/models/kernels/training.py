@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from anyorder.data.batches import Part
 from anyorder.models import kernels
+
+_part: ContextVar[Part | None] = ContextVar("part", default=None)
+
+
+@contextmanager
+def learning(part: Part) -> Iterator[None]:
+    """Draw all random numbers of a model for the whole batch that a part belongs to."""
+    token = _part.set(None if part.is_whole else part)
+    try:
+        yield
+    finally:
+        _part.reset(token)
+
+
+def learned_part() -> Part | None:
+    """The part of a batch that is being learned; None if the batch is not split."""
+    return _part.get()
 
 
 class Dropout(nn.Dropout):
@@ -22,11 +43,17 @@ class Dropout(nn.Dropout):
         """Any shape."""
         if not self.training or self.p == 0:
             return input
+        part = learned_part()
         if input.device.type != "cpu" or not kernels.enabled():
-            return super().forward(input)
+            if part is None:
+                return super().forward(input)
+            return input * part.taken(super().forward(input.new_ones(part.drawn_shape(input.shape))))
         dropped = min(255, max(1, round(256 * self.p)))
-        numbers = torch.empty(input.numel() // 8 + 1, dtype=torch.int64).random_(-(2**63), None)
-        chance = numbers.view(torch.uint8)[: input.numel()].view(input.shape)
+        shape = input.shape if part is None else part.drawn_shape(input.shape)
+        numbers = torch.empty(shape.numel() // 8 + 1, dtype=torch.int64).random_(-(2**63), None)
+        chance = numbers.view(torch.uint8)[: shape.numel()].view(shape)
+        if part is not None:
+            chance = part.taken(chance)
         return input * (chance >= dropped).to(input.dtype).mul_(256 / (256 - dropped))
 
 
