@@ -461,8 +461,8 @@ def test_a_recipe_for_searched_orders_comes_to_search(capsys: Capture, tmp_path:
     flags = [*init_flags(tmp_path), "--order", "sao", "--size", size]
     read = init_and_load(capsys, tmp_path / "mine.toml", *flags)
     assert read.adaptive
-    assert 0 < read.bootstrap_steps < read.train.steps / 2
-    assert "[search]" in (tmp_path / "mine.toml").read_text()
+    assert read.searches(read.train.steps)
+    assert '[search]\nmethod = "drawn"' in (tmp_path / "mine.toml").read_text()
 
 
 class Terminal(io.StringIO):
