@@ -132,7 +132,7 @@ def test_trainings_of_a_system_are_one_row_in_any_order(order: list[RunResults])
 def test_labels_of_rows() -> None:
     kinds = [evaluated(kind, REFERENCE, kind=kind) for kind in ("transformer", "insertion")]
     groups = group_trainings([L2R[0], SAO[0], *kinds])
-    assert row_labels(groups) == ["L2R", "SAO", "Transformer", "Insertion Transformer"]
+    assert row_labels(groups) == ["L2R", "SAO (drawn)", "Transformer", "Insertion Transformer"]
     again = evaluated("longer", REFERENCE, kind="transformer", steps=7)
     assert row_labels([kinds[:1], [again]]) == ["Transformer transformer", "Transformer longer"]
     namesake = replace(again, run=Path("elsewhere") / again.run.name)
@@ -188,7 +188,7 @@ def test_scores_are_means_with_their_deviation() -> None:
         {name: score.score for name, score in SAO[0].report.scores.items()}
     )
     assert all(score.deviation is None for score in single.scores.values())
-    assert (row.label, row.seeds, single.label) == ("L2R", [1, 2, 3], "SAO")
+    assert (row.label, row.seeds, single.label) == ("L2R", [1, 2, 3], "SAO (drawn)")
 
 
 def test_scores_that_round_to_the_best_are_marked() -> None:
@@ -207,7 +207,7 @@ def test_rows_of_the_same_order_have_distinct_labels() -> None:
     assert [row.label for row in compare_runs(runs, significance=FEW).rows] == [
         "L2R l2r-1",
         "L2R slow",
-        "SAO",
+        "SAO (drawn)",
     ]
 
 
@@ -240,8 +240,8 @@ def test_the_baseline_is_left_to_right_or_what_is_asked_for() -> None:
         compared = compare_runs([SAO[0], L2R[0]], significance=FEW, **how)
         return compared.baseline, [row.label for row in compared.rows if row.differences]
 
-    assert tested() == ("L2R", ["SAO"])
-    assert tested(baseline=SAO[0].run) == ("SAO", ["L2R"])
+    assert tested() == ("L2R", ["SAO (drawn)"])
+    assert tested(baseline=SAO[0].run) == ("SAO (drawn)", ["L2R"])
     insertion = evaluated(
         "insertion", REFERENCE, kind="insertion"
     )  # its recipe says l2r, but it has no order
@@ -344,7 +344,7 @@ def test_curves_are_of_the_compared_split_where_all_runs_have_it() -> None:
 
 CURVES = [
     BeamCurve(label="<L2R>", scores={1: 30.0, 2: 32.0, 10: 31.0}, picked=2),
-    BeamCurve(label="SAO", scores={1: 28.0, 10: 36.0}, picked=None),
+    BeamCurve(label="SAO (drawn)", scores={1: 28.0, 10: 36.0}, picked=None),
 ]
 
 
@@ -358,7 +358,7 @@ def test_the_chart_has_a_point_for_each_score() -> None:
     small, large = sorted(by_size)
     assert by_size[small] == [(1, 30), (2, 32), (10, 31), (1, 28), (10, 36)]
     assert by_size[large] == [(2, 32)]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["<L2R>", "SAO"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["<L2R>", "SAO (drawn)"]
     assert figure.legends[0].get_title().get_text() == "large: picked on dev"
     assert (figure.get_suptitle(), axes.get_xlabel(), axes.get_ylabel()) == (
         "BLEU on dev by beam",
@@ -385,7 +385,7 @@ def test_the_command_in_all_formats(capsys: Capture, tmp_path: Path) -> None:
     runs = [saved(one, tmp_path) for one in (*L2R, *SAO)]
     how = ["--samples", "50"]
     (printed,) = json_lines(call_here(capsys, "compare", *runs, *how, "--format", "json"))
-    assert [row["label"] for row in printed["rows"]] == ["L2R", "SAO"]
+    assert [row["label"] for row in printed["rows"]] == ["L2R", "SAO (drawn)"]
     assert printed["rows"][1]["differences"]["bleu"]["over_lines"]["samples"] == 50
     text = call_here(capsys, "compare", *runs, *how).stdout.decode()
     best = printed["rows"][1]["scores"]["bleu"]
@@ -503,7 +503,7 @@ def test_a_row_has_mean_scores_of_unseen_lines() -> None:
     other = unseen(SAO[0], lines=30, bleu=40, exact=60)
     compared = compare_runs([*rows, other], metrics=["bleu", "exact"], significance=FEW)
     assert (compared.seen_lines, [row.unseen_scores["bleu"] for row in compared.rows]) == (10, [21, 40])
-    scores = "L2R: BLEU 21.00, exact match 50.00; SAO: BLEU 40.00, exact match 60.00"
+    scores = "L2R: BLEU 21.00, exact match 50.00; SAO (drawn): BLEU 40.00, exact match 60.00"
     assert f"without the 10 lines that also occur in train: {scores}" in explanation(compared)
 
 

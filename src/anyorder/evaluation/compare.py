@@ -212,7 +212,10 @@ def _distinct_names(folders: Sequence[Path]) -> list[str]:
 
 def _kind(recipe: Recipe) -> str:
     abilities = recipe.model.abilities
-    return recipe.order.name.upper() if abilities.any_order else abilities.name
+    if not abilities.any_order:
+        return abilities.name
+    by_method = recipe.adaptive and recipe.search.method != "guided"
+    return recipe.order.name.upper() + (f" ({recipe.search.method})" if by_method else "")
 
 
 def _common_metrics(results: Sequence[RunResults], *, wanted: Sequence[str] | None) -> list[str]:
