@@ -27,6 +27,7 @@ from anyorder.cli import (
     prepare,
     score,
     search_orders,
+    serve,
     task,
     train,
 )
@@ -52,6 +53,7 @@ app.command("features")(features.features)
 app.command("generate")(generate.generate)
 app.command("complete")(complete.complete)
 app.command("score")(score.score)
+app.command("serve")(serve.serve)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("order")(order.order)

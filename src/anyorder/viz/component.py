@@ -1,0 +1,1 @@
+def studio_page(): return "<h1>studio</h1>"
