@@ -149,8 +149,9 @@ def _read(path: str) -> dict[str, Any]:
 # --- the page ---
 
 _STYLE = """
-:root { color-scheme: light dark; --line: #8884; --quiet: #6b6b76; }
-@media (prefers-color-scheme: dark) { :root { --quiet: #a9a9b6; } }
+:root { color-scheme: light dark; --line: #8884; --quiet: #5f5f6b; --link: #4f46e5; }
+@media (prefers-color-scheme: dark) { :root { --quiet: #a9a9b6; --link: #9793fd; } }
+a { color: var(--link); }
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 960px; margin: 0 auto; padding: 24px 20px 64px; }
 h1 { font-size: 28px; letter-spacing: -.02em; } h2 { margin-top: 40px; font-size: 20px; }
 code, pre { font: 14px/1.5 ui-monospace, Menlo, Consolas, monospace; }

@@ -31,7 +31,7 @@ from anyorder.serve.schema import (
 )
 
 ORIGIN = "request"  # begins messages that name no field of their own
-DEEPEST = 20  # brackets within brackets in a body
+ORDERS_FOUND = 8  # by a search for orders, if a request does not say how many
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def ask_score(values: Mapping[str, Any], generator: Generator, bounds: Bounds) -
             [request.source],
             [request.target],
             order=request.order,
-            beam=request.beam,
+            beam=request.beam or min(ORDERS_FOUND, bounds.max_beam),
             samples=request.samples,
             seed=request.seed,
         )[0]

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Self
 
-from pydantic import ConfigDict, Field, create_model, model_validator
+from pydantic import Field, create_model, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from anyorder import config
 from anyorder.errors import UserError
@@ -21,7 +22,9 @@ from anyorder.serve.bounds import Bounds
 PATHS = ("partners", "reverse")
 DECODE_KEYS = tuple(key for key in config.Decode.model_fields if key not in PATHS)
 CANVAS_KEYS = tuple(CanvasText.model_fields)
-SCORE_ORDERS = ("own", "marginal", *(name for name, rule in ORDERS.items() if rule.needs != "file"))
+# Orders that need nothing but the sentence and the model: never a file, a parser or a function by its name.
+SCORE_NEEDS = ("nothing", "counts", "random", "search")
+SCORE_ORDERS = ("own", "marginal", *(name for name, rule in ORDERS.items() if rule.needs in SCORE_NEEDS))
 
 
 class GivenStep(config.Section):
@@ -129,13 +132,22 @@ class ScoreRequest(Request):
     source: str = Field("", description="what the target answers")
     target: str = Field(description="the text whose log p is asked for")
     order: str = Field(
-        "own", description="the order in which it is written: own, marginal, or the name of an order"
+        "own",
+        description=f"the order in which it is written: {', '.join(SCORE_ORDERS)}",
+        json_schema_extra={"enum": list(SCORE_ORDERS)},
     )
-    beam: int = Field(8, ge=1, description="orders to find, for sao and marginal")
+    beam: int | None = Field(
+        None, ge=1, description="orders to find, for sao and marginal; default: 8, or as many as are allowed"
+    )
     samples: int | None = Field(None, ge=2, description="for marginal: orders to sample")
     seed: int = Field(1, ge=0, le=2**31 - 1, description="for the order rnd and for samples")
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    @field_validator("order")
+    @classmethod
+    def _order_is_known(cls, value: str) -> str:
+        if value not in SCORE_ORDERS:
+            raise PydanticCustomError("unknown_order", f"{', '.join(SCORE_ORDERS[:-1])} or {SCORE_ORDERS[-1]}")
+        return value
 
 
 class ErrorAnswer(config.Section):
@@ -169,7 +181,7 @@ def check_bounds(request: Request, settings: config.Decode | None, bounds: Bound
         _check("deadline", request.deadline, bounds.max_deadline)
     _check_words(request, bounds)
     if isinstance(request, ScoreRequest):
-        _check("beam", request.beam, bounds.max_beam)
+        _check("beam", request.beam or 0, bounds.max_beam)
         _check("samples", request.samples or 0, bounds.max_samples)
     if settings is not None:
         sampling = settings.search == "sample"
