@@ -47,7 +47,9 @@ def events(reply: Reply) -> list[tuple[str, Any]]:
 # --- the same question has the same answer in all three ---
 
 
-@pytest.mark.parametrize("options", [{}, {"beam": 3, "n_best": 2}, {"search": "sample", "n_best": 3, "seed": 7}])
+@pytest.mark.parametrize(
+    "options", [{}, {"beam": 3, "n_best": 2}, {"search": "sample", "n_best": 3, "seed": 7}]
+)
 def test_generate_in_all_three(
     options: dict[str, Any],
     model: Generator,
@@ -82,7 +84,15 @@ def test_complete_in_all_three(
     by_server = request(f"{address}/v1/complete", {**asked, "beam": 2})
     (tmp_path / "requests.jsonl").write_text(json.dumps(asked) + "\n")
     by_command = call_here(
-        capsys, "complete", learned().run, tmp_path / "requests.jsonl", "--json", "--beam", 2, "--device", "cpu"
+        capsys,
+        "complete",
+        learned().run,
+        tmp_path / "requests.jsonl",
+        "--json",
+        "--beam",
+        2,
+        "--device",
+        "cpu",
     )
     assert by_server.text == by_library == by_command.stdout.decode().removesuffix("\n")
 
@@ -268,7 +278,9 @@ def test_only_json_is_taken(address: str) -> None:
     assert request(f"{address}/v1/generate").status == 405
 
 
-@pytest.mark.parametrize("path", ["/../pyproject.toml", "/%2e%2e/%2e%2e/etc/passwd", "/studio.js", "/v1", "//etc/passwd"])
+@pytest.mark.parametrize(
+    "path", ["/../pyproject.toml", "/%2e%2e/%2e%2e/etc/passwd", "/studio.js", "/v1", "//etc/passwd"]
+)
 def test_no_file_can_be_reached(path: str, address: str) -> None:
     reply = request(address + path)
     assert reply.status == 404

@@ -20,7 +20,7 @@ HARD = {"source": "a b c d", "beam": 4}
 
 
 def test_a_signal_under_load_loses_no_accepted_request() -> None:
-    """Clients ask all the time. What the server has logged as asked was answered; the rest was not accepted."""
+    """Clients ask all the time. All that the server has logged was answered; the rest was not accepted."""
     answered: list[int] = []
     refused: list[str] = []
     with started(learned().run, "--log-format", "json", "--grace", 20) as server:
@@ -66,7 +66,9 @@ def test_log_lines_hold_no_source_unless_asked_for() -> None:
 
 
 def test_it_refuses_to_serve_others_without_a_key(tmp_path: Path) -> None:
-    assert_one_line_refusal(call("serve", learned().run, "--host", "0.0.0.0"), "--host 0.0.0.0", "--api-key-file")
+    assert_one_line_refusal(
+        call("serve", learned().run, "--host", "0.0.0.0"), "--host 0.0.0.0", "--api-key-file"
+    )
     empty = tmp_path / "keys"
     empty.write_text("# none yet\n\n")
     assert_one_line_refusal(call("serve", learned().run, "--api-key-file", empty), "holds no key")

@@ -58,7 +58,9 @@ def opened(browser: Browser, address: str, *, wide: int = 1280, high: int = 860,
     page.set_default_timeout(20_000)
     page.faults = []  # type: ignore[attr-defined]
     page.on("pageerror", lambda error: page.faults.append(str(error)))  # type: ignore[attr-defined]
-    page.on("request", lambda asked: page.faults.append(asked.url) if is_elsewhere(asked.url, address) else None)  # type: ignore[attr-defined]
+    page.on(
+        "request", lambda asked: page.faults.append(asked.url) if is_elsewhere(asked.url, address) else None
+    )  # type: ignore[attr-defined]
     page.goto(address)
     page.wait_for_selector("body[data-ready]")
     return page
@@ -133,7 +135,8 @@ def test_playing_writes_word_after_word(browser: Browser, address: str, model: G
     write(page)
     whole = list(model.generate(SOURCE).best.steps[-1].canvas)
     page.wait_for_function(
-        "(count) => document.querySelectorAll('.canvas li:not([hidden]) .word').length === count", arg=len(whole)
+        "(count) => document.querySelectorAll('.canvas li:not([hidden]) .word').length === count",
+        arg=len(whole),
     )
     page.wait_for_selector("#play[aria-label=Play]")
     assert canvas(page) == whole
@@ -343,7 +346,7 @@ def test_curl_and_python_make_the_same_request(browser: Browser, address: str, m
     assert json.loads(body[1]) == {"model": "first", "source": SOURCE, "beam": 2, "must": ["h"]}
     namespace = {"model": model}
     call = copied["Python"].splitlines()[-2]
-    exec(call, namespace)  # noqa: S102 (the page's own line)
+    exec(call, namespace)
     assert namespace["answer"].text == answer(page) == copied["text"]
     assert json.loads(copied["JSON"])["hypotheses"][0]["text"] == copied["text"]
     page.context.close()
@@ -460,7 +463,8 @@ def test_other_scripts(page: Page, words: list[str], direction: str, language: s
     order = list(range(1, len(words) + 1))
     page.evaluate(
         """([words, order]) => {
-            const trace = { words, writtenAt: order, probabilities: order.map(() => 0.5), text: words.join(' ') };
+            const probabilities = order.map(() => 0.5);
+            const trace = { words, writtenAt: order, probabilities, text: words.join(' ') };
             const player = new Player(trace);
             document.querySelector('main').replaceChildren(player.canvas);
             player.show(words.length);

@@ -75,14 +75,20 @@ def serve(
         BOUNDS.max_blanks, "--max-blanks", min=1, help="Blanks of a template.", rich_help_panel=PANEL
     ),
     max_required: int = typer.Option(
-        BOUNDS.max_required, "--max-required", min=1, help="Required or forbidden words.", rich_help_panel=PANEL
+        BOUNDS.max_required,
+        "--max-required",
+        min=1,
+        help="Required or forbidden words.",
+        rich_help_panel=PANEL,
     ),
     log_format: Literal["text", "json"] = typer.Option("text", "--log-format", help="Form of log lines."),
     log_sources: bool = typer.Option(
         False, "--log-sources", help="Log the sources too; otherwise no text of a request is logged."
     ),
     device: str | None = DEVICE,
-    precision: Literal["fp32", "int8"] = typer.Option("fp32", "--precision", help="Precision of the weights."),
+    precision: Literal["fp32", "int8"] = typer.Option(
+        "fp32", "--precision", help="Precision of the weights."
+    ),
 ) -> None:
     """Serve models over HTTP, with a studio page to watch and to push them.
 
@@ -128,7 +134,9 @@ def serve(
     def ready(address: str) -> None:
         remarks.print(f"anyorder serves {', '.join(models)} at {address}", soft_wrap=True)
         if not keys:
-            remarks.print("Only this machine is answered, because there is no --api-key-file.", soft_wrap=True)
+            remarks.print(
+                "Only this machine is answered, because there is no --api-key-file.", soft_wrap=True
+            )
 
     run_server(models, settings, host=host, port=port, grace=grace, ready=ready)
 

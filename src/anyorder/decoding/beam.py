@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -91,7 +92,7 @@ def padded_canvas(values: Tensor, more: int, *, value: float = 0) -> Tensor:
 
 
 def trimmed_canvas(values: Tensor, columns: int) -> Tensor:
-    """Remove columns of padding from behind the boundaries. values: (S, K, n); returns (S, K, n - columns)."""
+    """Remove padding from behind the boundaries. values: (S, K, n); returns (S, K, n - columns)."""
     return torch.cat([values[..., :BOUNDARIES], values[..., BOUNDARIES + columns :]], dim=2)
 
 
@@ -184,9 +185,10 @@ class Beam:
         """Keep some of the sentences; sentences: (S',), indices, rising."""
         if len(sentences) == len(self.sentences):
             return self
-        return Beam(
-            **{name: None if value is None else value[sentences] for name, value in vars(self).items()}
-        )
+        kept: dict[str, Any] = {
+            name: None if value is None else value[sentences] for name, value in vars(self).items()
+        }
+        return Beam(**kept)
 
     def join(self, other: Beam) -> Beam:
         """Put the sentences of another beam behind these; all are numbered anew.

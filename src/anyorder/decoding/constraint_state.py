@@ -119,7 +119,7 @@ class ConstraintState:
         )
 
     def _under(self, constraints: Constraints, rows: slice) -> ConstraintState:
-        """The same state where these sentences are some rows of a larger batch, whose nodes are numbered anew."""
+        """The same state in a larger batch, where these are some rows and nodes have new numbers."""
         items = constraints.items.first.shape[1]
         own = self.constraints.items.first[self.sentences]  # (S, I), the first node is that of the first item
         shift = constraints.items.first[rows].amax(dim=1) - own.amax(dim=1) if items and own.shape[1] else 0
@@ -145,14 +145,12 @@ class ConstraintState:
             return self
         names = ("node", "inside", "after", "home", "owner", "right_blank", "counted")
         by_hypothesis = {name: getattr(self, name) for name in names}
-        return replace(
-            self,
-            **{
-                name: torch.cat([values, values[:, :1].expand(-1, missing, *values.shape[2:])], dim=1)
-                for name, values in by_hypothesis.items()
-                if values is not None
-            },
-        )
+        widened: dict[str, Any] = {
+            name: torch.cat([values, values[:, :1].expand(-1, missing, *values.shape[2:])], dim=1)
+            for name, values in by_hypothesis.items()
+            if values is not None
+        }
+        return replace(self, **widened)
 
     def _padded(self, more: int) -> ConstraintState:
         known = torch.zeros_like(self.sentences) if self.padding is None else self.padding

@@ -265,7 +265,10 @@ class Decoding:
     # --- sentences that join and leave ---
 
     def join(self, beam: Beam, other: Decoding, others: Beam) -> None:
-        """Take over the sentences of another strategy, as `Beam.join` numbers them. The beams: before that."""
+        """Take over the sentences of another strategy, as `Beam.join` numbers them.
+
+        beam, others: before they are joined.
+        """
         both = ((self, beam.sentences), (other, others.sentences))
         found = [one.found[sentence] for one, rows in both for sentence in rows.tolist()]
         limits = torch.cat([one.limits[rows] for one, rows in both])

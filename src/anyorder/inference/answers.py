@@ -1,4 +1,4 @@
-"""Answers as JSON: the library, the command line and the server write the same bytes for the same question."""
+"""Answers as JSON: library, command line and server write the same bytes for the same question."""
 
 from __future__ import annotations
 

@@ -161,7 +161,9 @@ class LoadedModel:
         """What this model finds without others."""
         results: dict[int, list[Completion] | UserError] = {}
         compiled: list[tuple[int, EncodedSource, CompiledCanvas]] = []
-        for index, (source, request) in enumerate(zip(self.encode_each([request.source for request in requests]), requests, strict=True)):
+        for index, (source, request) in enumerate(
+            zip(self.encode_each([request.source for request in requests]), requests, strict=True)
+        ):
             try:
                 if isinstance(source, UserError):
                     raise source

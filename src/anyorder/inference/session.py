@@ -140,8 +140,8 @@ class Session:
         """Take one step; returns the answers that are complete."""
         self._answer_whole()
         for group, batch in list(self._batches.items()):
-            for (key, part), hypotheses in batch.step().items():  # type: ignore[misc]
-                self._end(key, part, hypotheses)
+            for entry, hypotheses in batch.step().items():
+                self._end(*_entry(entry), hypotheses)
             if not batch.under_way:
                 del self._batches[group]
         answers, self._answers = self._answers, {}
@@ -159,7 +159,7 @@ class Session:
             for key in gone:
                 self._watched.pop(key, None)
             for batch in self._batches.values():
-                batch.drop({entry for entry in batch.under_way if entry[0] in gone})  # type: ignore[index]
+                batch.drop({entry for entry in batch.under_way if _entry(entry)[0] in gone})
 
     # --- how a question becomes sentences ---
 
@@ -221,7 +221,7 @@ class Session:
         return self._batches[group]
 
     def _look(self, keys: Sequence[Hashable], scorer: StepScorer, expansion: Expansion) -> Expansion:
-        watched = [self._watched[key] for key, _ in keys]  # type: ignore[misc]
+        watched = [self._watched[_entry(key)[0]] for key in keys]
         return self._watcher.watch(watched, scorer, expansion)
 
     # --- how hypotheses become an answer ---
@@ -284,3 +284,9 @@ def _parts(settings: config.Decode) -> int:
     if settings.search != "sample":
         return 1
     return -(-settings.n_best // SAMPLED_AT_ONCE)
+
+
+def _entry(key: Hashable) -> tuple[Hashable, int]:
+    """The question that a sentence belongs to, and its part of the answer."""
+    assert isinstance(key, tuple)
+    return key[0], key[1]

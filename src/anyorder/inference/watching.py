@@ -98,9 +98,7 @@ class StepWatcher:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
-    def watch(
-        self, sentences: Sequence[Watched], scorer: StepScorer, expansion: Expansion
-    ) -> Expansion:
+    def watch(self, sentences: Sequence[Watched], scorer: StepScorer, expansion: Expansion) -> Expansion:
         """Look at a step. sentences: those under way."""
         most = max(one.alternatives for one in sentences)
         options = None
@@ -152,9 +150,7 @@ class StepWatcher:
             ended=ended,
         )
 
-    def _canvases(
-        self, row: int, scorer: StepScorer, written: int, sentence: Watched
-    ) -> list[list[str]]:
+    def _canvases(self, row: int, scorer: StepScorer, written: int, sentence: Watched) -> list[list[str]]:
         """The tokens on the canvas of each hypothesis, before the step."""
         beam = scorer.beam
         read = beam.words[row].gather(1, reading_order(beam.indices[row]))  # (K, n)
@@ -236,9 +232,7 @@ def _options(scorer: StepScorer, count: int) -> _TopOptions:
     return _TopOptions(end, chosen + 1 + model.word_head.first, scores, gaps)
 
 
-def _with_given_steps(
-    sentences: Sequence[Watched], scorer: StepScorer, expansion: Expansion
-) -> Expansion:
+def _with_given_steps(sentences: Sequence[Watched], scorer: StepScorer, expansion: Expansion) -> Expansion:
     """Replace the steps of sentences that are still to take given ones."""
     written = scorer.beam.each_length
     given = {
@@ -297,9 +291,7 @@ def given_steps(
     return tuple(taken)
 
 
-def _tokens_of(
-    text: str, tokenizer: Tokenizer, source: SourceTokens, *, where: str
-) -> list[int]:
+def _tokens_of(text: str, tokenizer: Tokenizer, source: SourceTokens, *, where: str) -> list[int]:
     if text in tokenizer.by_name:
         return [tokenizer.by_name[text]]
     if text in source.own:
@@ -308,4 +300,3 @@ def _tokens_of(
     if not encoded or UNK in encoded:
         raise UserError(f"{where}: token = {text!r}: the model does not know this word")
     return encoded
-

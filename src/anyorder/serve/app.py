@@ -205,9 +205,10 @@ class Server:
     ) -> list[Any]:
         """The answers to all jobs, unless time runs out or nobody waits for them any more."""
         answers = asyncio.gather(*(job.answer for job in jobs))
-        gone = asyncio.ensure_future(_gone(request))
+        gone: asyncio.Future[Any] = asyncio.ensure_future(_gone(request))
+        both: set[asyncio.Future[Any]] = {answers, gone}
         try:
-            await asyncio.wait({answers, gone}, timeout=seconds + 1, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(both, timeout=seconds + 1, return_when=asyncio.FIRST_COMPLETED)
             if not answers.done():
                 self.metrics.given_up("disconnected" if gone.done() else "deadline")
                 raise ClientDisconnect if gone.done() else _late(seconds)
@@ -225,9 +226,7 @@ class Server:
                 raise _Refusal(500, "the model failed; the server's log says why")
         return list(found)
 
-    async def _streamed(
-        self, request: Request, served: Served, asked: Asked, seconds: float
-    ) -> Response:
+    async def _streamed(self, request: Request, served: Served, asked: Asked, seconds: float) -> Response:
         events: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         tell: Tell = lambda step: events.put_nowait(("step", json_line(asdict(step))))  # noqa: E731
         try:
@@ -260,7 +259,11 @@ class Server:
         return StreamingResponse(chunks(), media_type="text/event-stream", headers=headers)
 
     def _last_event(
-        self, served: Served, asked: Asked, answer: Any, seconds: float  # noqa: ANN401
+        self,
+        served: Served,
+        asked: Asked,
+        answer: Any,  # noqa: ANN401
+        seconds: float,
     ) -> tuple[str, str]:
         if isinstance(answer, DeadlinePassedError):
             self.metrics.given_up("deadline")

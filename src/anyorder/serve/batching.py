@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,9 +61,7 @@ class ModelWorker:
     queue: most questions that wait; at_once: most that are answered together.
     """
 
-    def __init__(
-        self, model: LoadedModel, *, name: str, queue: int, at_once: int, metrics: Metrics
-    ) -> None:
+    def __init__(self, model: LoadedModel, *, name: str, queue: int, at_once: int, metrics: Metrics) -> None:
         self.model, self.name = model, name
         self._queue, self._at_once, self._metrics = queue, at_once, metrics
         self._waiting: deque[Job] = deque()
@@ -149,10 +147,8 @@ class ModelWorker:
             del self._open[job.number]
             delivered.append((job, self._whole(job)))
         delivered += self._drop(now)
-        questions = {
-            job.number: job.work
-            for job in new
-            if job.number in self._open and isinstance(job.work, Question)
+        questions: dict[Hashable, Question] = {
+            job.number: job.work for job in new if job.number in self._open and isinstance(job.work, Question)
         }
         if questions:
             self._session.ask(questions)
@@ -184,9 +180,7 @@ class ModelWorker:
         return [(job, DeadlinePassedError()) for job in late if not job.given_up]
 
 
-def _deliver(
-    answers: list[tuple[Job, Any]], steps: list[tuple[Job, WatchedStep]] | None = None
-) -> None:
+def _deliver(answers: list[tuple[Job, Any]], steps: list[tuple[Job, WatchedStep]] | None = None) -> None:
     """Hand over answers to the event loop, all with one call."""
     if not answers and not steps:
         return

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN_METRICS
-from prometheus_client import CONTENT_TYPE_LATEST
 
 __all__ = ["CONTENT_TYPE_LATEST", "OPEN_METRICS", "Metrics"]
 
@@ -42,9 +48,7 @@ class Metrics:
             buckets=SENTENCES,
             registry=self.registry,
         )
-        self._waiting = Gauge(
-            "anyorder_waiting", "Questions in the queue", ["model"], registry=self.registry
-        )
+        self._waiting = Gauge("anyorder_waiting", "Questions in the queue", ["model"], registry=self.registry)
         self._given_up = Counter(
             "anyorder_given_up",
             "Questions that were dropped: deadline or disconnected",

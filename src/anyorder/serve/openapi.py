@@ -85,7 +85,10 @@ def _schemas() -> dict[str, Any]:
         ref_template=REFERENCE,
     )
     schemas: dict[str, Any] = made["$defs"]
-    others = {"Score": TypeAdapter(TargetScore | MarginalScore), "Step": TypeAdapter(WatchedStep)}
+    others: dict[str, TypeAdapter[Any]] = {
+        "Score": TypeAdapter(TargetScore | MarginalScore),
+        "Step": TypeAdapter(WatchedStep),
+    }
     for name, adapter in others.items():
         schema = adapter.json_schema(ref_template=REFERENCE, mode="serialization")
         schemas |= schema.pop("$defs", {})
@@ -152,6 +155,8 @@ _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --quiet: #5f5f6b; --link: #4f46e5; }
 @media (prefers-color-scheme: dark) { :root { --quiet: #a9a9b6; --link: #9793fd; } }
 a { color: var(--link); }
+html { background: #fff; color: #1c1c22; }
+@media (prefers-color-scheme: dark) { html { background: #131317; color: #ececf1; } }
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 960px; margin: 0 auto; padding: 24px 20px 64px; }
 h1 { font-size: 28px; letter-spacing: -.02em; } h2 { margin-top: 40px; font-size: 20px; }
 code, pre { font: 14px/1.5 ui-monospace, Menlo, Consolas, monospace; }
@@ -184,10 +189,15 @@ def docs_page() -> str:
     for path, (meaning, _) in READS.items():
         parts.append(f"<h2>GET <code>{path}</code></h2><p>{html.escape(meaning)}</p>")
     rows = "".join(f"<tr><td>{status}<td>{html.escape(why)}</tr>" for status, why in REFUSALS.items())
-    parts.append(f"<h2>Refusals</h2><p>Their body is <code>{{\"error\": …}}</code>, one sentence.</p><table>{rows}</table>")
+    parts.append(
+        '<h2>Refusals</h2><p>Their body is <code>{"error": …}</code>, one sentence.</p>'
+        f"<table>{rows}</table>"
+    )
     return "".join([*parts, "</main></body></html>"])
 
 
 def _type_of(field: dict[str, Any]) -> str:
     kinds = [one for one in field.get("anyOf", [field]) if one.get("type") != "null"]
-    return html.escape(" or ".join(str(one.get("type", one.get("$ref", "").rpartition("/")[2])) for one in kinds))
+    return html.escape(
+        " or ".join(str(one.get("type", one.get("$ref", "").rpartition("/")[2])) for one in kinds)
+    )

@@ -25,7 +25,9 @@ class _Graceful(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Uvicorn would raise the signal again at the end, and the exit code would not be 0."""
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {
+            number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)
+        }
         try:
             yield
         finally:

@@ -6,7 +6,7 @@ import base64
 import binascii
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Self
+from typing import Any, Optional, Self
 
 from pydantic import Field, create_model, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -82,7 +82,7 @@ class _Writing(Request):
 def _decode_fields() -> dict[str, Any]:
     """The keys of [decode], all of them optional: what is left out is as the model's recipe says."""
     return {
-        key: (field.annotation | None, Field(None, description=field.description))
+        key: (Optional[field.annotation], Field(None, description=field.description))  # noqa: UP045
         for key, field in config.Decode.model_fields.items()
         if key in DECODE_KEYS
     }
@@ -146,7 +146,9 @@ class ScoreRequest(Request):
     @classmethod
     def _order_is_known(cls, value: str) -> str:
         if value not in SCORE_ORDERS:
-            raise PydanticCustomError("unknown_order", f"{', '.join(SCORE_ORDERS[:-1])} or {SCORE_ORDERS[-1]}")
+            raise PydanticCustomError(
+                "unknown_order", f"{', '.join(SCORE_ORDERS[:-1])} or {SCORE_ORDERS[-1]}"
+            )
         return value
 
 

@@ -1,7 +1,7 @@
 """The pages that show how sentences are written: one script and one style for all of them.
 
-The replay page, the studio and notebooks are templates with names in double braces, which stand for the files in
-`assets/` or for values. A page is one file and asks for nothing from elsewhere.
+The replay page, the studio and notebooks are templates with names in double braces, which stand for the
+files in `assets/` or for values. A page is one file and asks for nothing from elsewhere.
 """
 
 from __future__ import annotations
