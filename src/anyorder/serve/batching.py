@@ -24,6 +24,9 @@ from anyorder.serve.metrics import Metrics
 
 _log = logging.getLogger("anyorder.serve")
 
+# Newcomers join when they number so much of those under way, or when they have waited for so many steps.
+JOINING_SHARE, JOINING_PATIENCE = 0.5, 6
+
 
 class QueueFullError(Exception):
     """No more questions can wait."""
@@ -68,6 +71,7 @@ class ModelWorker:
         self._open: dict[int, Job] = {}
         self._changed = threading.Condition()
         self._stopping = False
+        self._steps_alone = 0  # since somebody joined
         self._session = Session(model, most=at_once)
         self._thread = threading.Thread(target=self._run, name=f"model-{name}", daemon=True)
 
@@ -131,9 +135,18 @@ class ModelWorker:
             if self._stopping:
                 return None
             new: list[Job] = []
-            while self._waiting and len(new) < self._session.room:
-                new.append(self._waiting.popleft())
+            if self._should_join():
+                while self._waiting and len(new) < self._session.room:
+                    new.append(self._waiting.popleft())
+                self._steps_alone = 0
+            else:
+                self._steps_alone += 1
         return new
+
+    def _should_join(self) -> bool:
+        """Whether those who wait join now: a few at once cost hardly more than one, so one waits for others."""
+        many = len(self._waiting) >= JOINING_SHARE * len(self._open)
+        return many or self._steps_alone >= JOINING_PATIENCE
 
     def _work(self, new: list[Job]) -> None:
         delivered: list[tuple[Job, Any]] = []

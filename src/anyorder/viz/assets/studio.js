@@ -549,6 +549,7 @@ async function start() {
   byId("drop").ondragover = (event) => { event.preventDefault(); byId("drop").classList.add("over"); };
   byId("drop").ondragleave = () => byId("drop").classList.remove("over");
   byId("drop").ondrop = (event) => { event.preventDefault(); byId("drop").classList.remove("over"); readPhoto(event.dataTransfer.files[0]); };
+  transport.changed = () => { if (!transport.isPlaying) byId("said").textContent = state.sides.map((side) => side.player?.action.textContent).filter(Boolean).join("; "); };
   addEventListener("keydown", pressed);
   addEventListener("pointerdown", (event) => {
     if (!byId("menu").hidden && !byId("menu").contains(event.target)) byId("menu").hidden = true;
