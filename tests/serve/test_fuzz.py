@@ -19,6 +19,7 @@ from servers import Reply, request, serving, started
 from anyorder.inference.generator import Generator
 from anyorder.serve.app import ServerSettings
 from anyorder.serve.bounds import Bounds
+from anyorder.serve.schema import PATHS, CompleteRequest, GenerateRequest, ScoreRequest
 
 GOOD = {"source": "a b c d", "beam": 3}
 ALLOWED = {200, 400, 401, 403, 404, 405, 408, 413, 415, 422, 503}
@@ -38,16 +39,31 @@ def address(model: Generator) -> Iterator[str]:
 
 
 PIECES: list[Any] = [
-    *("a b c", "", " ", "x" * 3000, "___ a ___", "___{1,2} b", "___{9,1}", "a|b", "|", "\u202e\u0000", "日本語 العربية", "</script>"),
+    *(
+        "a b c",
+        "",
+        " ",
+        "x" * 3000,
+        "___ a ___",
+        "___{1,2} b",
+        "___{9,1}",
+        "a|b",
+        "|",
+        "\u202e\u0000",
+        "日本語 العربية",
+        "</script>",
+    ),
     *(0, 1, -1, 2, 3, 10**9, 10**400, 0.5, -0.0, 1e308, True, False, None),
     *([], ["a"], ["a", "b"], [[]], {}, {"token": "a", "gap": 0}, [{"token": "a", "gap": 0}], [{"token": 1}]),
     *("sample", "joint", "two-step", "own", "marginal", "sao", "rnd", "../../etc/passwd", "run"),
 ]
 KEYS = (
-    "source sources photo target model deadline stream alternatives begin search n_best beam length_penalty "
-    "max_length max_ratio max_extra unknown merge merge_partial temperature top_k top_p seed parallel "
-    "eos_penalty template prefix suffix draft must in_order forbid order samples partners reverse nonsense"
-).split()
+    *GenerateRequest.model_fields,
+    *CompleteRequest.model_fields,
+    *ScoreRequest.model_fields,
+    *PATHS,
+    "nonsense",
+)
 
 
 def strange_body(chance: random.Random) -> bytes:

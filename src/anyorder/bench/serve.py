@@ -70,7 +70,11 @@ def bench_serve(
     alone: list[float] = []
     library: list[float] = []
     generator.generate(sources[:64])
-    with tempfile.TemporaryDirectory() as folder, _server(run) as together, _server(run, "--at-once", 1) as single:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _server(run) as together,
+        _server(run, "--at-once", 1) as single,
+    ):
         script = _script(Path(folder), sources)
         for turn in range(repeats):
             progress(turn, repeats)
@@ -99,7 +103,9 @@ def _throughput(
     most = max(loads)
     rate = statistics.median(load.requests_per_second for load in loads[most])
     rows.append(
-        Measurement(f"server, {most} clients, one at a time", at_alone, "requests/s", at_alone / at_library, "library")
+        Measurement(
+            f"server, {most} clients, one at a time", at_alone, "requests/s", at_alone / at_library, "library"
+        )
     )
     rows.append(Measurement("joining batches", rate / at_alone, "times one at a time", None, None))
     return rows
@@ -140,7 +146,18 @@ def _script(folder: Path, sources: Sequence[str]) -> Path:
 
 def _load(address: str, script: Path, *, clients: int, seconds: int) -> Load:
     """Let clients ask for some seconds, each as soon as it has its answer."""
-    command = ["wrk", "-t1", f"-c{clients}", f"-d{seconds}s", "--timeout", "60s", "--latency", "-s", script, address]
+    command = [
+        "wrk",
+        "-t1",
+        f"-c{clients}",
+        f"-d{seconds}s",
+        "--timeout",
+        "60s",
+        "--latency",
+        "-s",
+        script,
+        address,
+    ]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     rate = re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)
     wrong = re.search(r"Non-2xx or 3xx responses: (\d+)", done.stdout)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-# Draws hypotheses in a notebook; None: as a table. `anyorder.load` sets it, because drawing lies above this layer.
+# Draws hypotheses in a notebook; None: as a table. `anyorder.load` sets it, as drawing lies above this layer.
 draw_in_notebook: Callable[[Sequence[Hypothesis]], str] | None = None
 
 _CELL = 'style="text-align:left;padding:0 1em 0 0"'

@@ -144,7 +144,7 @@ class ModelWorker:
         return new
 
     def _should_join(self) -> bool:
-        """Whether those who wait join now: a few at once cost hardly more than one, so one waits for others."""
+        """Whether those who wait join now. A few cost hardly more than one, so one waits for others."""
         many = len(self._waiting) >= JOINING_SHARE * len(self._open)
         return many or self._steps_alone >= JOINING_PATIENCE
 
