@@ -123,7 +123,7 @@ def assert_alike(found: list[TokenHypothesis], expected: list[TokenHypothesis]) 
         assert one.gap_scores == pytest.approx(other.gap_scores)
 
 
-@settings(max_examples=8)
+@settings(max_examples=3)
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("kind", MODELS)
 @given(times=st.lists(st.integers(0, 6), min_size=2, max_size=6), seed=st.integers(0, 3))
@@ -136,7 +136,7 @@ def test_free_sentences(kind: str, search: str, times: list[int], seed: int) -> 
         assert_alike(found[one.sentence.key], alone(model, one.sentence, decode, pieces=None))
 
 
-@settings(max_examples=12)
+@settings(max_examples=3)
 @pytest.mark.parametrize("pieces", [torch.ones_like(PIECES), PIECES], ids=["words", "pieces"])
 @pytest.mark.parametrize("search", ["greedy", "beam", "joint", "sampling"])
 @pytest.mark.parametrize("first", ["word", "position"])
@@ -158,6 +158,7 @@ def test_sentences_around_canvases(
         assert_alike(found[one.sentence.key], alone(model, one.sentence, decode, pieces=pieces))
 
 
+@settings(max_examples=6)
 @given(times=st.lists(st.integers(0, 5), min_size=2, max_size=5), seed=st.integers(0, 3))
 def test_left_to_right(times: list[int], seed: int) -> None:
     torch.manual_seed(seed)
@@ -172,6 +173,7 @@ def test_left_to_right(times: list[int], seed: int) -> None:
         assert_alike(found[one.sentence.key], alone(model, one.sentence, decode, pieces=None))
 
 
+@settings(max_examples=8)
 @given(times=st.lists(st.integers(0, 5), min_size=3, max_size=6), leaves=st.integers(1, 6))
 def test_who_leaves_changes_nothing_for_the_others(times: list[int], leaves: int) -> None:
     model, decode = tiny_model(seed=1), config.Decode(beam=2)
@@ -188,7 +190,7 @@ def test_a_batch_that_never_empties_needs_no_more_room_after_a_while() -> None:
     batch = OpenBatch(model, decode, device=CPU)
     chance = np.random.default_rng(0)
     sizes = []
-    for time in range(120):
+    for time in range(40):
         source = chance.integers(FIRST_WORD, FIRST_WORD + 3, size=3).astype(np.int32)
         batch.add([Sentence(key=time, source=source, limit=5)])
         batch.step()

@@ -1,4 +1,4 @@
-"""Who may ask: those with a key, or, where there is no key, only programs of this machine."""
+"""Who may ask (`anyorder[serve]`): those with a key; where there is none, programs of this machine."""
 
 from __future__ import annotations
 

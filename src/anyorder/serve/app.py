@@ -1,4 +1,4 @@
-"""The server: requests in, answers out."""
+"""The server: requests in, answers out. It needs the extra `anyorder[serve]`."""
 
 from __future__ import annotations
 

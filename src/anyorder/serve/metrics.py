@@ -1,4 +1,4 @@
-"""Counts and times for Prometheus."""
+"""Counts and times for Prometheus, by its client library (`anyorder[serve]`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The studio from Python: a server in a thread of this process, and its page in a notebook."""
+"""The studio from Python: a server in a thread (`anyorder[serve]`), and its page in a notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One log line for each request, as text or as JSON. What was asked is left out unless it is wanted."""
+"""One log line for each request (`anyorder[serve]`), without what was asked unless that is wanted."""
 
 from __future__ import annotations
 

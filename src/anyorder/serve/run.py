@@ -1,4 +1,4 @@
-"""Start the server, and end it gracefully."""
+"""Start the server on uvicorn (`anyorder[serve]`), and end it gracefully."""
 
 from __future__ import annotations
 
