@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -173,9 +181,16 @@ class Server:
                 response = _error(refusal.status, str(refusal), refusal.headers)
             except ClientDisconnect:
                 response = Response(status_code=499)
-            seconds = time.perf_counter() - began
-            self.metrics.request(request.url.path, response.status_code, seconds)
-            entry.done(response.status_code, seconds)
+
+            def done() -> None:
+                seconds = time.perf_counter() - began
+                self.metrics.request(request.url.path, response.status_code, seconds)
+                entry.done(response.status_code, seconds)
+
+            if isinstance(response, StreamingResponse):
+                response.body_iterator = _then(response.body_iterator, done)
+            else:
+                done()
             return response
 
         return self._guarded(posted)
@@ -322,6 +337,17 @@ async def _gone(request: Request) -> None:
     """Wait until the client has gone away. Its body has been read, so nothing else can come."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+async def _then(chunks: AsyncIterable[Any], done: Callable[[], None]) -> AsyncIterator[Any]:
+    """The same chunks; calls `done` after the last one, or when nobody wants more."""
+    try:
+        async for chunk in chunks:
+            yield chunk
+    finally:
+        done()
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()  # gives up what is under way at once, not when garbage is collected
 
 
 def _json(text: str) -> Response:
