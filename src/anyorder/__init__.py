@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from anyorder.inference.scoring import MarginalScore, TargetScore
     from anyorder.metrics import METRICS
     from anyorder.orders.fixed import ORDERS
+    from anyorder.serve.notebook import studio
 
 __all__ = [
     "METRICS",
@@ -68,6 +69,7 @@ __all__ = [
     "evaluate",
     "load",
     "order_positions",
+    "studio",
     "train",
 ]
 
@@ -83,6 +85,7 @@ _LAZY = {
     "MarginalScore": "anyorder.inference.scoring",
     "Step": "anyorder.inference.hypothesis",
     "TargetScore": "anyorder.inference.scoring",
+    "studio": "anyorder.serve.notebook",
 }
 
 

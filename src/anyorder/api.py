@@ -42,8 +42,11 @@ def load(
     >>> model.generate("return y .").text
     'return y'
     """
+    from anyorder.inference import hypothesis
     from anyorder.inference.generator import Generator
+    from anyorder.viz.notebook import replay_frame
 
+    hypothesis.draw_in_notebook = replay_frame
     return Generator.load(folder, device=device, precision=precision, trust_code=trust_code)
 
 

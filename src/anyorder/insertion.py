@@ -27,6 +27,7 @@ from torch import Tensor
 
 # B batch, T tokens of a target, n tokens on the canvas, N = T + 2 tokens on the finished canvas
 
+BOUNDARIES = 2  # the first tokens of every canvas
 LEFT, RIGHT = -1, 1  # the paper's s: on which side of an existing token the new one goes
 NEG_INF = float("-inf")  # log-probability of the impossible
 

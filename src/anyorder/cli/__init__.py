@@ -10,6 +10,7 @@ import typer
 from anyorder.cli import (
     average,
     bench,
+    bench_serve,
     card,
     check,
     compare,
@@ -27,6 +28,7 @@ from anyorder.cli import (
     prepare,
     score,
     search_orders,
+    serve,
     task,
     train,
 )
@@ -52,6 +54,7 @@ app.command("features")(features.features)
 app.command("generate")(generate.generate)
 app.command("complete")(complete.complete)
 app.command("score")(score.score)
+app.command("serve")(serve.serve)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("order")(order.order)
@@ -60,6 +63,7 @@ app.command("order-history")(order_history.order_history)
 app.command("task")(task.task)
 app.command("check")(check.check)
 app.command("demo")(demo.demo)
+bench.app.command("serve")(bench_serve.serve)
 app.add_typer(bench.app, name="bench")
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +15,11 @@ from rich.segment import Segment
 from rich.table import Table
 
 from anyorder.errors import UserError
+from anyorder.inference.answers import Refused, Written, json_line
+from anyorder.inference.hypothesis import Hypothesis
 
 if TYPE_CHECKING:
-    from anyorder.inference.hypothesis import Hypothesis, Step
+    from anyorder.inference.hypothesis import Step
     from anyorder.viz.page import Replay
 
 LONGEST_ANIMATION = 300  # words; an animation grows by their square
@@ -69,7 +69,7 @@ def first_process() -> bool:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one object on one line and flush it."""
-    print_line(json.dumps(value, ensure_ascii=False))
+    print_line(json_line(value))
 
 
 def print_line(text: str) -> None:
@@ -144,7 +144,7 @@ class HypothesisPrinter:
     def show(self, source: str | None, hypotheses: Sequence[Hypothesis]) -> None:
         """Print what a model wrote for one source, best first."""
         if self._as_json:
-            print_json({"source": source, "hypotheses": [asdict(hypothesis) for hypothesis in hypotheses]})
+            print_line(Written[Hypothesis].model_construct(source=source, hypotheses=hypotheses).as_json())
         elif self._trace and any(hypothesis.tokens for hypothesis in hypotheses):
             from anyorder.viz.trace import draw_trace
 
@@ -163,7 +163,7 @@ class HypothesisPrinter:
         """Print what is wrong with one source on stderr, and keep its line on stdout."""
         print_error(message)
         if self._as_json:
-            print_json({"source": source, "error": message})
+            print_line(Refused(source=source, error=message).as_json())
         else:
             print_line("")
 

@@ -77,7 +77,7 @@ def _free_gaps(
         whole = whole & (gaps.more_if_whole <= room) & items_done
         begun = begun & (gaps.more_if_begun <= room) & items_done
     # Tokens that may be written after the next one; a full hypothesis goes no further, whatever is said here.
-    left = (constraints.limits[state.sentences] - beam.length - 1).clamp(min=0)[:, None, None]
+    left = (constraints.limits[state.sentences] - beam.lengths - 1).clamp(min=0)[:, None, None]
     if not bool((needed[..., None] < left).all()):  # rarely: mostly there is room for whatever comes next
         helps_whole = gaps.unfinished.long()
         hurts_begun = (gaps.more_if_begun & gaps.before_given).long()

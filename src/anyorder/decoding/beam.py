@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from anyorder import config
-from anyorder.insertion import NEG_INF, insert, reading_order
-from anyorder.text.tokenizer import BOS, EOS
+from anyorder.insertion import BOUNDARIES, NEG_INF, insert, reading_order
+from anyorder.text.tokenizer import BOS, EOS, PAD
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,16 @@ def _merge(hypotheses: list[TokenHypothesis]) -> list[TokenHypothesis]:
 
 # S sentences under way, K hypotheses of each, n tokens on the canvas, B hypotheses to go on with
 
-BOUNDARIES = 2
+
+def padded_canvas(values: Tensor, more: int, *, value: float = 0) -> Tensor:
+    """Put padding behind the boundaries. values: (S, K, n); returns (S, K, n + more)."""
+    padding = values.new_full((*values.shape[:2], more), value)
+    return torch.cat([values[..., :BOUNDARIES], padding, values[..., BOUNDARIES:]], dim=2)
+
+
+def trimmed_canvas(values: Tensor, columns: int) -> Tensor:
+    """Remove padding from behind the boundaries. values: (S, K, n); returns (S, K, n - columns)."""
+    return torch.cat([values[..., :BOUNDARIES], values[..., BOUNDARIES + columns :]], dim=2)
 
 
 class Parents:
@@ -112,7 +123,11 @@ class Extension:
 
 @dataclass(frozen=True)
 class Beam:
-    """Hypotheses under way. Their first two tokens are the boundaries, which cost nothing."""
+    """Hypotheses under way. Their first two tokens are the boundaries, which cost nothing.
+
+    A sentence that joined later has fewer tokens than the others. What it lacks is padding, which follows the
+    boundaries and stands to the right of `</s>`, where it can't come between two real tokens.
+    """
 
     sentences: Tensor  # (S,), which sentences of the batch these are
     words: Tensor  # (S, K, n), in the order written
@@ -120,6 +135,7 @@ class Beam:
     word_scores: Tensor  # (S, K, n), log p
     gap_scores: Tensor  # (S, K, n), log p
     log_prob: Tensor  # (S, K), of each hypothesis; NEG_INF where there is none
+    padding: Tensor | None = None  # (S,), number of padding tokens; None for none
 
     @classmethod
     def start(cls, sentences: int, *, hypotheses: int = 1, device: torch.device) -> Beam:
@@ -136,8 +152,20 @@ class Beam:
 
     @property
     def length(self) -> int:
-        """Number of tokens written, without the boundaries."""
+        """Number of tokens written, without the boundaries; of those who joined later, with padding."""
         return self.words.shape[2] - BOUNDARIES
+
+    @property
+    def lengths(self) -> Tensor | int:
+        """Number of tokens written in each sentence, (S,), or one number if it is the same for all."""
+        return self.length if self.padding is None else self.length - self.padding
+
+    @property
+    def each_length(self) -> list[int]:
+        """Number of tokens written in each sentence, as a list."""
+        if self.padding is None:
+            return [self.length] * len(self.sentences)
+        return [self.length - padding for padding in self.padding.tolist()]
 
     def grow(self, extension: Extension) -> Beam:
         """Write one more token into each hypothesis that goes on."""
@@ -150,13 +178,74 @@ class Beam:
             word_scores=torch.cat([inherited(self.word_scores), extension.word_score[..., None]], dim=2),
             gap_scores=torch.cat([inherited(self.gap_scores), extension.gap_score[..., None]], dim=2),
             log_prob=extension.log_prob,
+            padding=self.padding,
         )
 
     def keep(self, sentences: Tensor) -> Beam:
         """Keep some of the sentences; sentences: (S',), indices, rising."""
         if len(sentences) == len(self.sentences):
             return self
-        return Beam(**{name: value[sentences] for name, value in vars(self).items()})
+        kept: dict[str, Any] = {
+            name: None if value is None else value[sentences] for name, value in vars(self).items()
+        }
+        return Beam(**kept)
+
+    def join(self, other: Beam) -> Beam:
+        """Put the sentences of another beam behind these; all are numbered anew.
+
+        The shorter ones get padding, and the narrower ones hypotheses of probability zero.
+        """
+        longest = max(self.length, other.length)
+        widest = max(self.log_prob.shape[1], other.log_prob.shape[1])
+        both = [one._widened(widest)._padded(longest - one.length) for one in (self, other)]
+        joined = {
+            name: torch.cat([getattr(one, name) for one in both])
+            for name in ("words", "indices", "word_scores", "gap_scores", "log_prob", "padding")
+        }
+        sentences = torch.arange(len(joined["words"]), device=self.words.device)
+        return Beam(sentences=sentences, **joined)
+
+    def _widened(self, hypotheses: int) -> Beam:
+        missing = hypotheses - self.log_prob.shape[1]
+        if not missing:
+            return self
+
+        def widened(values: Tensor) -> Tensor:
+            return torch.cat([values, values[:, :1].expand(-1, missing, *values.shape[2:])], dim=1)
+
+        return replace(
+            self,
+            words=widened(self.words),
+            indices=widened(self.indices),
+            word_scores=widened(self.word_scores),
+            gap_scores=widened(self.gap_scores),
+            log_prob=functional.pad(self.log_prob, (0, missing), value=NEG_INF),
+        )
+
+    def _padded(self, more: int) -> Beam:
+        """Give all sentences more padding."""
+        known = torch.zeros_like(self.sentences) if self.padding is None else self.padding
+        if not more:
+            return replace(self, padding=known)
+        # The foremost has the highest index, so that `trimmed` leaves no holes.
+        beyond = torch.arange(more, device=self.words.device).flip(0) + self.words.shape[2]
+        left, right = self.indices[..., :BOUNDARIES], self.indices[..., BOUNDARIES:]
+        return replace(
+            self,
+            words=padded_canvas(self.words, more, value=PAD),
+            indices=torch.cat([left, beyond.expand(*left.shape[:2], -1), right], dim=2),
+            word_scores=padded_canvas(self.word_scores, more),
+            gap_scores=padded_canvas(self.gap_scores, more),
+            padding=known + more,
+        )
+
+    def trimmed(self, columns: int) -> Beam:
+        """Remove padding that all sentences have. columns: how much."""
+        assert self.padding is not None
+        left = self.padding - columns
+        names = ("words", "indices", "word_scores", "gap_scores") if columns else ()
+        kept = {name: trimmed_canvas(getattr(self, name), columns) for name in names}
+        return replace(self, padding=left if bool(left.any()) else None, **kept)
 
     def merged(self) -> Beam:
         """Of hypotheses with the same canvas, let only the best go on, with the probability of all.
@@ -179,9 +268,12 @@ class Beam:
         """
         histories = (self.words, self.indices, self.word_scores, self.gap_scores)
         written = (each[chosen][:, BOUNDARIES:].tolist() for each in histories)
-        for tokens, positions, words, gaps, so_far, end in zip(
-            *written, self.log_prob[chosen].tolist(), ends[chosen].tolist(), strict=True
+        rows = chosen.nonzero()[:, 0].tolist()
+        lengths = self.each_length
+        for row, *columns, so_far, end in zip(
+            rows, *written, self.log_prob[chosen].tolist(), ends[chosen].tolist(), strict=True
         ):
+            tokens, positions, words, gaps = (column[self.length - lengths[row] :] for column in columns)
             finished = end > NEG_INF
             if finished:
                 (words if end_is_word else gaps).append(end)
@@ -194,5 +286,5 @@ class Beam:
                 finished=finished,
                 merged_log_prob=log_prob,
                 score=log_prob,
-                iterations=self.length,
+                iterations=lengths[row],
             )

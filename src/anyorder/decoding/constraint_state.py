@@ -8,15 +8,17 @@ node *rests*, other words may be written before the item goes on to its right.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from anyorder.decoding.beam import BOUNDARIES, Extension, Parents
+from anyorder.decoding.beam import Extension, Parents, padded_canvas, trimmed_canvas
 from anyorder.decoding.constraints import CLOSED, FINISHED, Constraints
+from anyorder.insertion import BOUNDARIES
 from anyorder.text.tokenizer import PAD
 
 # S sentences under way, K hypotheses of each, B of them to go on with, n tokens on the canvas,
@@ -61,6 +63,7 @@ class ConstraintState:
     counted: (
         Tensor | None
     )  # (S, K, n), the blank that each word counts for, or NO_BLANK; None: no blank counts
+    padding: Tensor | None = None  # (S,), padding on each canvas, as in `Beam`; None for none
 
     @classmethod
     def start(cls, constraints: Constraints, *, hypotheses: int = 1) -> ConstraintState:
@@ -92,6 +95,90 @@ class ConstraintState:
         }
         return ConstraintState(**kept)
 
+    def join(self, other: ConstraintState) -> ConstraintState:
+        """Put the sentences of another state behind these; all are numbered anew."""
+        constraints = self.constraints.join(self.sentences, other.constraints, other.sentences)
+        longest = max(self.owner.shape[2], other.owner.shape[2])
+        widest = max(self.owner.shape[1], other.owner.shape[1])
+        first, parts = 0, []
+        for one in (self, other):
+            rows = slice(first, first + len(one.sentences))
+            parts.append(one._under(constraints, rows)._widened(widest)._padded(longest - one.owner.shape[2]))
+            first = rows.stop
+        values: dict[str, Any] = {
+            field.name: torch.cat([getattr(part, field.name) for part in parts])
+            for field in fields(self)
+            if field.name not in ("constraints", "sentences", "counted")
+        }
+        counted = [part.counted for part in parts if part.counted is not None]
+        return ConstraintState(
+            constraints=constraints,
+            sentences=torch.arange(first, device=self.sentences.device),
+            counted=torch.cat(counted) if counted else None,
+            **values,
+        )
+
+    def _under(self, constraints: Constraints, rows: slice) -> ConstraintState:
+        """The same state in a larger batch, where these are some rows and nodes have new numbers."""
+        items = constraints.items.first.shape[1]
+        own = self.constraints.items.first[self.sentences]  # (S, I), the first node is that of the first item
+        shift = constraints.items.first[rows].amax(dim=1) - own.amax(dim=1) if items and own.shape[1] else 0
+
+        def renumbered(node: Tensor) -> Tensor:
+            moved = torch.where(node != FINISHED, node + torch.as_tensor(shift).view(-1, 1, 1), FINISHED)
+            return functional.pad(moved, (0, items - node.shape[2]), value=FINISHED)
+
+        counted = self.counted
+        if constraints.any_counted and counted is None:
+            counted = torch.full_like(self.owner, NO_BLANK)
+        return replace(
+            self,
+            node=renumbered(self.node),
+            inside=renumbered(self.inside),
+            after=functional.pad(self.after, (0, items - self.after.shape[2])),
+            counted=counted if constraints.any_counted else None,
+        )
+
+    def _widened(self, hypotheses: int) -> ConstraintState:
+        missing = hypotheses - self.owner.shape[1]
+        if not missing:
+            return self
+        names = ("node", "inside", "after", "home", "owner", "right_blank", "counted")
+        by_hypothesis = {name: getattr(self, name) for name in names}
+        widened: dict[str, Any] = {
+            name: torch.cat([values, values[:, :1].expand(-1, missing, *values.shape[2:])], dim=1)
+            for name, values in by_hypothesis.items()
+            if values is not None
+        }
+        return replace(self, **widened)
+
+    def _padded(self, more: int) -> ConstraintState:
+        known = torch.zeros_like(self.sentences) if self.padding is None else self.padding
+        if not more:
+            return replace(self, padding=known)
+        return replace(
+            self,
+            after=torch.where(self.after >= BOUNDARIES, self.after + more, self.after),
+            owner=padded_canvas(self.owner, more, value=FREE),
+            right_blank=padded_canvas(self.right_blank, more, value=CLOSED),
+            counted=None if self.counted is None else padded_canvas(self.counted, more, value=NO_BLANK),
+            padding=known + more,
+        )
+
+    def trimmed(self, columns: int) -> ConstraintState:
+        """Remove padding that all sentences have. columns: how much."""
+        if self.padding is None:
+            return self
+        left = self.padding - columns
+        return replace(
+            self,
+            after=torch.where(self.after >= BOUNDARIES, self.after - columns, self.after),
+            owner=trimmed_canvas(self.owner, columns),
+            right_blank=trimmed_canvas(self.right_blank, columns),
+            counted=None if self.counted is None else trimmed_canvas(self.counted, columns),
+            padding=left if bool(left.any()) else None,
+        )
+
     # --- the template ---
 
     def given(self, newest: int) -> Tensor | None:
@@ -108,16 +195,24 @@ class ConstraintState:
     @cached_property
     def in_template(self) -> Tensor:
         """Whether the template prescribes the next token, (S,)."""
-        return self.owner.shape[2] - BOUNDARIES < self.template_tokens
+        return self.written < self.template_tokens
+
+    @property
+    def written(self) -> Tensor | int:
+        """Number of tokens written in each sentence, (S,), or one number if it is the same for all."""
+        written = self.owner.shape[2] - BOUNDARIES
+        return written if self.padding is None else written - self.padding
 
     @cached_property
     def any_in_template(self) -> bool:
         """Whether a template prescribes the next token of some sentence."""
         return self.constraints.template.shape[1] > 0 and bool(self.in_template.any())
 
-    def _template_index(self) -> int:
+    def _template_index(self) -> Tensor | int:
         """Index of the next template token; the last one where the template is written."""
-        return min(self.owner.shape[2] - BOUNDARIES, self.constraints.template.shape[1] - 1)
+        last = self.constraints.template.shape[1] - 1
+        written = self.written
+        return written.clamp(max=last) if isinstance(written, Tensor) else min(written, last)
 
     # --- required items ---
 
@@ -199,6 +294,7 @@ class ConstraintState:
             owner=owner,
             right_blank=append(self.right_blank, right),
             counted=counted,
+            padding=self.padding,
         )
 
     def _item_step(self, allowed: AllowedSteps, extension: Extension, parents: Parents) -> _ItemStep:

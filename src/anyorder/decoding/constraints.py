@@ -162,6 +162,7 @@ class Constraints:
     limits: Tensor  # (sentences,), most tokens
     forbidden: tuple[tuple[ForbiddenWord, ...], ...]  # of each sentence
     required: Tensor  # (sentences, H), required tokens for the encoder, padded with PAD
+    canvases: tuple[Canvas, ...]  # what all this was made of
 
     @classmethod
     def of(cls, canvases: Sequence[Canvas], *, ends_word: Tensor, limits: Tensor) -> Constraints:
@@ -190,6 +191,16 @@ class Constraints:
                 tuple(word.among(len(ends_word)) for word in canvas.forbidden) for canvas in canvases
             ),
             required=_padded([canvas.required for canvas in canvases], device=device),
+            canvases=tuple(canvases),
+        )
+
+    def join(self, rows: Tensor, other: Constraints, of_other: Tensor) -> Constraints:
+        """What some of these sentences and some others must keep to, numbered anew."""
+        mine = [self.canvases[row] for row in rows.tolist()]
+        return Constraints.of(
+            [*mine, *(other.canvases[row] for row in of_other.tolist())],
+            ends_word=max(self.ends_word, other.ends_word, key=len),
+            limits=torch.cat([self.limits[rows], other.limits[of_other]]),
         )
 
     def ends(self, words: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ Sources of similar length are decoded together, as many as fit into memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -18,7 +18,7 @@ from torch.nn import functional
 from anyorder import config
 from anyorder.data.batches import collate_sources
 from anyorder.decoding.allowed import allowed_steps
-from anyorder.decoding.beam import BOUNDARIES, Beam, Extension, TokenHypothesis, length_divisor, rank
+from anyorder.decoding.beam import Beam, Extension, TokenHypothesis, length_divisor, rank
 from anyorder.decoding.beam_search import Expansion, search_joint, search_two_step
 from anyorder.decoding.constrained_scores import ConstrainedStep, required_bonus
 from anyorder.decoding.constraint_state import ConstraintState
@@ -66,9 +66,9 @@ def decode_all(
     lines: the number of each source, which sampling depends on; around: constraints of each target.
     """
     found: list[list[TokenHypothesis]] = [[] for _ in sources]
-    limits = _limits(sources, settings)
+    limits = length_limits(sources, settings)
     if around is not None:
-        limits = _limits_around(around.canvases, limits, settings)
+        limits = limits_around(around.canvases, limits, settings)
     for chosen in _by_length(model, sources, limits, settings):
         source, mask = collate_sources([sources[index] for index in chosen])
         constraints = None
@@ -110,7 +110,7 @@ def decode_batch(
     return decode(model, source, mask, settings=settings, limits=limits, lines=lines, constraints=constraints)
 
 
-def _limits_around(canvases: Sequence[Canvas], limits: Tensor, settings: config.Decode) -> Tensor:
+def limits_around(canvases: Sequence[Canvas], limits: Tensor, settings: config.Decode) -> Tensor:
     """Raise the limits so that required tokens and some words more always fit."""
     least = torch.tensor([canvas.least_tokens for canvas in canvases])
     needed = torch.where(least > 0, least + settings.max_extra, 0)
@@ -150,7 +150,7 @@ def decoding_memory(model: Model, settings: config.Decode, *, source: int, targe
     return FLOAT_BYTES * (source * vectors + hypotheses * (target * vectors + logits))
 
 
-def _limits(sources: Sequence[NDArray[np.generic]], settings: config.Decode) -> Tensor:
+def length_limits(sources: Sequence[NDArray[np.generic]], settings: config.Decode) -> Tensor:
     """Most tokens to write for each source; a ratio to the source means nothing for images."""
     relative = settings.max_ratio > 0 and all(source.ndim == 1 for source in sources)
     longest = [
@@ -182,7 +182,7 @@ def decode(
     memory = model.encode_sorted(source, mask, None if constraints is None else constraints.required)
 
     def found(uniform: Tensor | None) -> list[list[TokenHypothesis]]:
-        strategy = _Decoding(model, settings, limits.to(source.device), constraints, uniform)
+        strategy = Decoding(model, settings, limits.to(source.device), constraints, uniform)
         write(model, memory, strategy, hypotheses=1 if uniform is None else uniform.shape[2])
         return strategy.found
 
@@ -193,11 +193,17 @@ def decode(
     return [rank(list(chain.from_iterable(of_source)), settings) for of_source in zip(*parts, strict=True)]
 
 
-class _Decoding:
+Observer = Callable[[StepScorer, Expansion], Expansion]  # returns the step that is to be taken
+
+
+class Decoding:
     """The strategy of beam search and sampling: which hypotheses end, and which go on.
 
     uniform: random numbers to sample by, (sources, steps, K, 2); None for beam search.
     """
+
+    # Looks at each step before its sentences leave; `inspection` describes steps to people.
+    observer: Observer | None = None
 
     def __init__(
         self,
@@ -236,7 +242,9 @@ class _Decoding:
             )
         scorer = StepScorer(choices, beam, unknown=self.settings.unknown, constrained=self.constrained)
         expansion = self._searched(scorer)
-        self.full = beam.length >= self.limits[beam.sentences]
+        if self.observer is not None:
+            expansion = self.observer(scorer, expansion)
+        self.full = beam.lengths >= self.limits[beam.sentences]
         self._collect(beam, expansion)
         return expansion.extension
 
@@ -254,9 +262,36 @@ class _Decoding:
             )
         return beam, staying
 
+    # --- sentences that join and leave ---
+
+    def join(self, beam: Beam, other: Decoding, others: Beam) -> None:
+        """Take over the sentences of another strategy, as `Beam.join` numbers them.
+
+        beam, others: before they are joined.
+        """
+        both = ((self, beam.sentences), (other, others.sentences))
+        found = [one.found[sentence] for one, rows in both for sentence in rows.tolist()]
+        limits = torch.cat([one.limits[rows] for one, rows in both])
+        if self.uniform is not None and other.uniform is not None:
+            steps = max(self.uniform.shape[1], other.uniform.shape[1])
+            self.uniform = torch.cat([_with_steps(one.uniform, rows, steps) for one, rows in both])
+        if self.constraint_state is not None and other.constraint_state is not None:
+            self.constraint_state = self.constraint_state.join(other.constraint_state)
+        self.found, self.limits = found, limits
+
+    def keep(self, staying: Tensor) -> None:
+        """Give up the other sentences under way. staying: rows, rising."""
+        if self.constraint_state is not None:
+            self.constraint_state = self.constraint_state.keep(staying)
+
+    def trim(self, columns: int) -> None:
+        """Remove columns of padding, as `Beam.trimmed` does."""
+        if self.constraint_state is not None:
+            self.constraint_state = self.constraint_state.trimmed(columns)
+
     def _searched(self, scorer: StepScorer) -> Expansion:
         if self.uniform is not None:
-            return sample(scorer, self.uniform[scorer.beam.sentences, scorer.beam.length], self.settings)
+            return sample(scorer, self.uniform[scorer.beam.sentences, scorer.beam.lengths], self.settings)
         search = search_joint if self.settings.search == "joint" else search_two_step
         return search(scorer, self.settings.beam)
 
@@ -270,7 +305,9 @@ class _Decoding:
         ends = expansion.end_scores.masked_fill(~expansion.ends, NEG_INF)
         hypotheses = beam.hypotheses(leaving, ends=ends, end_is_word=not self.model.position_first)
         if self.constraint_state is not None:
-            owners = self.constraint_state.owner[leaving][:, BOUNDARIES:].tolist()
+            owners = self.constraint_state.owner[leaving].tolist()
+            written = beam.each_length
+            owners = [own[len(own) - written[row] :] for row, own in zip(rows.tolist(), owners, strict=True)]
             given = self.constraint_state.template_tokens[rows].tolist()
             hypotheses = (
                 replace(one, owners=tuple(its_owners), given=its_given)
@@ -291,8 +328,10 @@ class _Decoding:
         wanted = settings.beam if settings.merge else settings.n_best
         templates = [0] * len(beam.sentences) if state is None else state.template_tokens.tolist()
         best = [
-            log_prob / length_divisor(beam.length + 1 - template, settings)
-            for log_prob, template in zip(beam.log_prob.amax(dim=1).tolist(), templates, strict=True)
+            log_prob / length_divisor(written + 1 - template, settings)
+            for log_prob, written, template in zip(
+                beam.log_prob.amax(dim=1).tolist(), beam.each_length, templates, strict=True
+            )
         ]
         finished = [self.found[sentence] for sentence in beam.sentences.tolist()]
         improving = [
@@ -300,3 +339,9 @@ class _Decoding:
             for some, under_way in zip(finished, best, strict=True)
         ]
         return torch.tensor(improving, device=beam.log_prob.device)
+
+
+def _with_steps(uniform: Tensor | None, rows: Tensor, steps: int) -> Tensor:
+    """The numbers of some sentences, for at least so many steps."""
+    assert uniform is not None, "strategies that join are of one kind"
+    return functional.pad(uniform[rows], (0, 0, 0, 0, 0, steps - uniform.shape[1]))

@@ -69,7 +69,9 @@ def draw(scores: Tensor, uniform: Tensor, *, temperature: float) -> Tensor:
     # With the best score at 0, hardly any temperature is too low to divide by; below that, the best is drawn.
     relative = scores - scores.amax(dim=-1, keepdim=True)
     cumulative = (relative / max(temperature, LOWEST_TEMPERATURE)).softmax(dim=-1).cumsum(dim=-1)
-    wanted = uniform[..., None] * cumulative[..., -1:]
+    total = cumulative[..., -1:]
+    # Less than the total even where the product is rounded up: no choice without probability comes last.
+    wanted = torch.minimum(uniform[..., None] * total, torch.nextafter(total, torch.zeros_like(total)))
     return torch.searchsorted(cumulative, wanted, right=True).squeeze(-1).clamp(max=scores.shape[-1] - 1)
 
 

@@ -24,6 +24,7 @@ from anyorder.inference.model_folder import Trained
 from anyorder.text.words import word_spans
 
 NOTHING_GIVEN = Canvas()
+NOTHING_POSSIBLE = "no sentence can be written that keeps to it: too much is forbidden"
 
 
 def check_completes(trained: Trained, settings: config.Decode) -> None:
@@ -89,8 +90,8 @@ def complete_batch(
 
     found = decode_readable(sources, decode, sourceless=trained.recipe.sourceless)
     return [
-        [_completion(trained, hypothesis, canvas, source) for hypothesis in hypotheses]
-        or canvas.refusal("no sentence can be written that keeps to it: too much is forbidden")
+        [completion_of(trained, hypothesis, canvas, source) for hypothesis in hypotheses]
+        or canvas.refusal(NOTHING_POSSIBLE)
         for source, canvas, hypotheses in zip(sources, canvases, found, strict=True)
     ]
 
@@ -125,9 +126,10 @@ def _decode_around(
     return found
 
 
-def _completion(
+def completion_of(
     trained: Trained, hypothesis: TokenHypothesis, canvas: CompiledCanvas, source: EncodedSource
 ) -> Completion:
+    """A hypothesis as text, given and written parts together."""
     given = sum(owner != FREE for owner in hypothesis.owners)
     whole = filled(canvas, hypothesis)
     shown = with_text(

@@ -71,6 +71,11 @@ class Generator:
         return self._model.trained
 
     @property
+    def loaded(self) -> LoadedModel:
+        """The model behind this face, for a server or another loop that steps through sentences."""
+        return self._model
+
+    @property
     def device(self) -> torch.device:
         """Where the model runs."""
         return self._model.device

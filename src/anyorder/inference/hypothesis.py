@@ -9,9 +9,12 @@ from __future__ import annotations
 import html
 import math
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
+
+# Draws hypotheses in a notebook; None: as a table. `anyorder.load` sets it, as drawing lies above this layer.
+draw_in_notebook: Callable[[Sequence[Hypothesis]], str] | None = None
 
 _CELL = 'style="text-align:left;padding:0 1em 0 0"'
 _NEW_TOKEN = 'style="background:#cde8cd;color:#000"'
@@ -111,7 +114,11 @@ class Hypothesis:
         return f"text={self.text!r}, score={self.score:.4g}, finished={self.finished}"
 
     def _repr_html_(self) -> str:
-        """A table for notebooks with a row for each step: its token, the canvas after it, and p."""
+        """The steps for notebooks: as a replay if `anyorder.load` was used, else as a table."""
+        return self.table() if draw_in_notebook is None else draw_in_notebook([self])
+
+    def table(self) -> str:
+        """An HTML table with a row for each step: its token, the canvas after it, and p."""
         rows = "".join(_row(number, step) for number, step in enumerate(self.steps, start=1))
         head = "".join(f"<th {_CELL}>{name}</th>" for name in ("step", "token", "canvas", "p"))
         ending = "" if self.finished else ", cut off at the maximum length"
@@ -160,5 +167,7 @@ class Answer(list[AnyHypothesis]):
 
     def _repr_html_(self) -> str:
         """The best hypothesis with its steps, then the texts of the others."""
+        if draw_in_notebook is not None:
+            return draw_in_notebook(self)
         others = "".join(f"<li>{html.escape(repr(one))}</li>" for one in self[1:])
         return self.best._repr_html_() + (f"<ol start=2>{others}</ol>" if others else "")

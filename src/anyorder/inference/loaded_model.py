@@ -161,7 +161,9 @@ class LoadedModel:
         """What this model finds without others."""
         results: dict[int, list[Completion] | UserError] = {}
         compiled: list[tuple[int, EncodedSource, CompiledCanvas]] = []
-        for index, (source, request) in enumerate(zip(self._encode_each(requests), requests, strict=True)):
+        for index, (source, request) in enumerate(
+            zip(self.encode_each([request.source for request in requests]), requests, strict=True)
+        ):
             try:
                 if isinstance(source, UserError):
                     raise source
@@ -186,14 +188,14 @@ class LoadedModel:
             results.update(zip(indices, answers, strict=True))
         return [results[index] for index in range(len(requests))]
 
-    def _encode_each(self, requests: Sequence[CompletionRequest]) -> Sequence[EncodedSource | UserError]:
+    def encode_each(self, sources: Sequence[Source]) -> Sequence[EncodedSource | UserError]:
         """Encode all sources at once, or, if one is refused, one by one to find out which."""
         try:
-            return self._encoder.encode_sources([request.source for request in requests])
+            return self._encoder.encode_sources(sources)
         except UserError as error:
-            if len(requests) == 1:
+            if len(sources) == 1:
                 return [error]
-            return [one for request in requests for one in self._encode_each([request])]
+            return [one for source in sources for one in self.encode_each([source])]
 
     def score(
         self,

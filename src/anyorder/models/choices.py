@@ -146,7 +146,11 @@ class StepChoices:
         decoder_state, head = self.decoder_state, self.model.gap_head
         shared = head.products(query.reshape(decoder_state.sentences, -1, width), decoder_state.gap_keys)
         tokens = decoder_state.tokens.flatten(0, 1)[:, None, None].expand(-1, choices, 2, -1)
-        return head.logits(shared.reshape(rows, choices, 2, decoder_state.size).gather(3, tokens))
+        padding = decoder_state.is_padding
+        if padding is not None:
+            padding = padding.repeat_interleave(rows // len(padding), dim=0)[:, None]  # (R, 1, n)
+        products = shared.reshape(rows, choices, 2, decoder_state.size).gather(3, tokens)
+        return head.logits(products, blocked=padding)
 
 
 def word_and_gap(model: Indigo, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:

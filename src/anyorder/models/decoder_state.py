@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from anyorder.insertion import BOUNDARIES
 from anyorder.models.heads import Copyable, GapKeys
 from anyorder.models.kernels.vocabulary import Vocabulary
 
@@ -22,6 +24,9 @@ class DecoderState:
 
     All hypotheses of a sentence share one cache of P tokens, and `tokens` says which of them each hypothesis
     has written. A beam that goes on with other hypotheses changes these indices and copies nothing else.
+
+    A sentence that joined later has written fewer tokens. Padding follows its boundaries (as in `Beam`), and
+    the first vectors of its caches mean nothing; the padding refers to these.
     """
 
     def __init__(self, sources: list[SourceKeys], copyable: Copyable | None, vocabulary: Vocabulary) -> None:
@@ -32,6 +37,8 @@ class DecoderState:
         self.left_keys, self.right_keys = VectorBuffer(), VectorBuffer()  # (S, P, D), of the gap head
         self.tokens = sources[0].key.new_zeros(self.sentences, 1, 0, dtype=torch.long)  # (S, K, n)
         self.size = 0  # P
+        self.padding: Tensor | None = None  # (S,), padding on each canvas; None for none
+        self.unused: Tensor | None = None  # (S,), meaningless vectors at the front of each cache
 
     @property
     def sentences(self) -> int:
@@ -62,6 +69,20 @@ class DecoderState:
         spread.scatter_(3, self.tokens[:, :, None].expand_as(values), values)
         return spread.flatten(1, 2)
 
+    @property
+    def is_padding(self) -> Tensor | None:
+        """Which tokens of each canvas are padding, (S, n), bool; None for none."""
+        if self.padding is None:
+            return None
+        columns = torch.arange(self.tokens.shape[2], device=self.tokens.device)
+        return (columns >= BOUNDARIES) & (columns < BOUNDARIES + self.padding[:, None])
+
+    def padding_of_rows(self, rows: int) -> Tensor | None:
+        """Number of padding tokens of each row, (R,); None for none. rows: R, a multiple of S."""
+        if self.padding is None:
+            return None
+        return self.padding.repeat_interleave(rows // self.sentences)
+
     def select(self, hypotheses: Tensor) -> DecoderState:
         """View the state of some hypotheses, to score their next step. hypotheses: (S, B)."""
         selected = copy(self)
@@ -83,6 +104,58 @@ class DecoderState:
             cache.keep(staying)
         self.left_keys.keep(staying)
         self.right_keys.keep(staying)
+        if self.padding is not None and self.unused is not None:
+            self.padding, self.unused = self.padding[staying], self.unused[staying]
+
+    def join(self, other: DecoderState) -> None:
+        """Put the sentences of another state behind these; the shorter ones get padding."""
+        size, longest = max(self.size, other.size), max(self.tokens.shape[2], other.tokens.shape[2])
+        widest = max(self.tokens.shape[1], other.tokens.shape[1])
+        parts = [one._aligned(size=size, length=longest, hypotheses=widest) for one in (self, other)]
+        tokens, padding, unused = (torch.cat(both) for both in zip(*parts, strict=True))
+        self.tokens, self.padding, self.unused, self.size = tokens, padding, unused, size
+        self.sources = [mine.join(new) for mine, new in zip(self.sources, other.sources, strict=True)]
+        if self.copyable is not None and other.copyable is not None:
+            self.copyable = self.copyable.join(other.copyable)
+        for mine, new in zip(self._buffers(), other._buffers(), strict=True):
+            mine.join(new)
+
+    def trim(self, columns: int) -> None:
+        """Remove padding that all sentences have, and vectors that none of them uses. columns: of padding."""
+        assert self.padding is not None and self.unused is not None
+        if columns:
+            self.padding = self.padding - columns
+            self.tokens = torch.cat(
+                [self.tokens[..., :BOUNDARIES], self.tokens[..., BOUNDARIES + columns :]], dim=2
+            )
+        vectors = int(self.unused.min())
+        if vectors:
+            self.unused = self.unused - vectors
+            self.tokens = (self.tokens - vectors).clamp(min=0)  # padding goes on to refer to the first
+            self.size -= vectors
+            for buffer in self._buffers():
+                buffer.trim(vectors)
+        if not bool(self.padding.any() | self.unused.any()):  # a batch without padding is faster
+            self.padding = self.unused = None
+
+    def _buffers(self) -> list[VectorBuffer]:
+        of_layers = [buffer for cache in self.caches for buffer in (cache.key, cache.value)]
+        return [*of_layers, self.left_keys, self.right_keys]
+
+    def _aligned(self, *, size: int, length: int, hypotheses: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens, padding and unused vectors, once caches and canvases are so large, their ends aligned."""
+        zeros = self.tokens.new_zeros(self.sentences)
+        vectors, columns = size - self.size, length - self.tokens.shape[2]
+        padded = self.is_padding
+        tokens = self.tokens + vectors
+        if padded is not None:
+            tokens = tokens.masked_fill(padded[:, None], 0)
+        more = tokens.new_zeros(*tokens.shape[:2], columns)
+        tokens = torch.cat([tokens[..., :BOUNDARIES], more, tokens[..., BOUNDARIES:]], dim=2)
+        missing = hypotheses - tokens.shape[1]
+        tokens = torch.cat([tokens, tokens[:, :1].expand(-1, missing, -1)], dim=1)
+        padding = (zeros if self.padding is None else self.padding) + columns
+        return tokens, padding, (zeros if self.unused is None else self.unused) + vectors
 
     def _tokens_of(self, hypotheses: Tensor) -> Tensor:
         return self.tokens.gather(1, hypotheses[..., None].expand(-1, -1, self.tokens.shape[2]))
@@ -100,6 +173,29 @@ class SourceKeys:
     def keep(self, sentences: Tensor) -> SourceKeys:
         """Keep some of the sentences."""
         return SourceKeys(self.key[sentences], self.value[sentences], self.padding[sentences])
+
+    def join(self, other: SourceKeys) -> SourceKeys:
+        """Put other sentences behind these, padded to the longest source of all."""
+        both = [one._cut() for one in (self, other)]
+        longest = max(one.key.shape[2] for one in both)
+        both = [one._lengthened(longest - one.key.shape[2]) for one in both]
+        return SourceKeys(
+            torch.cat([one.key for one in both]),
+            torch.cat([one.value for one in both]),
+            torch.cat([one.padding for one in both]),
+        )
+
+    def _cut(self) -> SourceKeys:
+        """Cut off what is padding in all sentences: those with long sources may have left."""
+        real = (self.padding == 0).any(dim=0).flatten().nonzero()
+        length = int(real[-1]) + 1 if len(real) else 1
+        return SourceKeys(self.key[:, :, :length], self.value[:, :, :length], self.padding[..., :length])
+
+    def _lengthened(self, more: int) -> SourceKeys:
+        if not more:
+            return self
+        key, value = (pad(each, (0, 0, 0, more)) for each in (self.key, self.value))
+        return SourceKeys(key, value, pad(self.padding, (0, more), value=float("-inf")))
 
 
 class KVCache:
@@ -148,3 +244,16 @@ class VectorBuffer:
         """Keep some of the sentences, which are the first dimension."""
         if self._buffer is not None:
             self._buffer = self._buffer[sentences]
+
+    def join(self, other: VectorBuffer) -> None:
+        """Put other sentences behind these, the newest vectors of all side by side."""
+        used = max(self._used, other._used)
+        mine, others = (
+            pad(one.vectors, (0, 0, used - one._used, used // 2)) for one in (self, other)
+        )  # zeros: what is masked out must still be a number
+        self._buffer, self._used = torch.cat([mine, others]), used
+
+    def trim(self, vectors: int) -> None:
+        """Forget the first vectors."""
+        assert self._buffer is not None
+        self._buffer, self._used = self._buffer[..., vectors:, :], self._used - vectors

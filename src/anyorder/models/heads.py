@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anyorder.insertion import NEG_INF, legal_keys
-from anyorder.text.tokenizer import EOD, UNK
+from anyorder.text.tokenizer import EOD, PAD, UNK
 
 # R rows (sentences, beams or training steps), n tokens on the canvas, D width, V words, G gaps asked for
 
@@ -194,6 +194,26 @@ class Copyable:
     def keep(self, staying: Tensor) -> Copyable:
         """Keep some of the sources; staying: (B',), indices."""
         return Copyable(keys=self.keys[staying], words=self.words[staying], ids=self.ids)
+
+    def join(self, other: Copyable) -> Copyable:
+        """Put other sources behind these, padded to the longest of all."""
+        longest = max(self.words.shape[1], other.words.shape[1])
+        missing = [longest - one.words.shape[1] for one in (self, other)]
+        return Copyable(
+            keys=torch.cat(
+                [
+                    functional.pad(one.keys, (0, 0, 0, more))
+                    for one, more in zip((self, other), missing, strict=True)
+                ]
+            ),
+            words=torch.cat(
+                [
+                    functional.pad(one.words, (0, more), value=PAD)
+                    for one, more in zip((self, other), missing, strict=True)
+                ]
+            ),
+            ids=max(self.ids, other.ids),
+        )
 
 
 class CopyHead(nn.Module):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from anyorder import config
 from anyorder.config.model import Shape
-from anyorder.insertion import relations
+from anyorder.insertion import BOUNDARIES, relations
 from anyorder.models.attention import Relations
 from anyorder.models.decoder_state import DecoderState
 from anyorder.models.encoder_decoder import EncoderDecoder, Memory, initialise
@@ -108,15 +108,22 @@ class Indigo(EncoderDecoder):
         rows, newest = words.shape
         hypotheses = rows // decoder_state.sentences
         decoder_state.reserve(hypotheses, newest)
-        seen = self._times_steps_back(torch.sign(indices[:, -newest:, None] - indices[:, None, :]))
+        padding = decoder_state.is_padding
+        missing = None if padding is None else decoder_state.padding_of_rows(rows)
+        signs = torch.sign(indices[:, -newest:, None] - indices[:, None, :])
+        seen = self._times_steps_back(signs, padding=missing)
         # One hypothesis that writes one token sees the whole cache (R, 1, n).
-        sees_all = hypotheses == newest == 1
+        sees_all = hypotheses == newest == 1 and padding is None
         if not sees_all:
             later = torch.ones_like(seen[0], dtype=torch.bool).triu(diagonal=indices.shape[1] - newest + 1)
             seen = seen.masked_fill(later, NOT_SEEN).unflatten(0, (decoder_state.sentences, hypotheses))
+            if padding is not None:
+                seen = seen.masked_fill(padding[:, None, None], NOT_SEEN)
             seen = decoder_state.scatter(seen, default=NOT_SEEN)  # (S, K · m, P)
 
-        states = self._with_marks(self._embed_words(words, first_step=indices.shape[1] - newest), given)
+        first_step = indices.shape[1] - newest
+        embedded = self._embed_words(words, first_step=first_step, padding=missing)
+        states = self._with_marks(embedded, given)
         states = states.reshape(decoder_state.sentences, hypotheses * newest, -1)
         related = self._relations(seen, dtype=states.dtype)
         blocked = None if sees_all else (seen == NOT_SEEN)[:, None]
@@ -132,7 +139,7 @@ class Indigo(EncoderDecoder):
 
     # --- decoder input ---
 
-    def _embed_words(self, words: Tensor, *, first_step: int) -> Tensor:
+    def _embed_words(self, words: Tensor, *, first_step: int, padding: Tensor | None = None) -> Tensor:
         """Embed words without positions, which relations stand for. words: (R, m); returns (R, m, D)."""
         return self.dropout(self.scaled_embedding(words))
 
@@ -142,16 +149,19 @@ class Indigo(EncoderDecoder):
             return embedded
         return embedded + given[..., None].to(embedded.dtype) * self.given_mark
 
-    def _times_steps_back(self, signs: Tensor) -> Tensor:
+    def _times_steps_back(self, signs: Tensor, *, padding: Tensor | None = None) -> Tensor:
         """Multiply the relations of the newest m tokens by how many steps ago the others were written.
 
-        signs: (R, m, n); the paper's relations are left as they are.
+        signs: (R, m, n); the paper's relations are left as they are. padding: (R,), number of tokens between
+        the boundaries and the others that nobody wrote; None for none.
         """
         furthest = self.settings.steps_back
         if furthest == 1:  # the paper's
             return signs
         steps = torch.arange(signs.shape[2], device=signs.device)
         ago = steps[-signs.shape[1] :, None] - steps  # (m, n)
+        if padding is not None:
+            ago = ago - padding[:, None, None] * (steps < BOUNDARIES)  # (R, m, n)
         return signs * ago.clamp(1, furthest)
 
     def _relations(self, signed: Tensor, *, dtype: torch.dtype) -> Relations | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from anyorder import config
@@ -21,8 +22,14 @@ class LeftToRight(Indigo):
     def __init__(self, settings: config.Model, shape: Shape) -> None:
         super().__init__(settings, shape, relative=False, gap_head=LastGap())
 
-    def _embed_words(self, words: Tensor, *, first_step: int) -> Tensor:
-        """Embed words and the steps that write them. words: (R, m), from first_step on; returns (R, m, D)."""
+    def _embed_words(self, words: Tensor, *, first_step: int, padding: Tensor | None = None) -> Tensor:
+        """Embed words and the steps that write them. words: (R, m), from first_step on; returns (R, m, D).
+
+        padding: (R,), how many of the steps before them were not taken; None for none.
+        """
         embedded = self.scaled_embedding(words)
-        steps = sinusoids(first_step + words.shape[1], self.settings.width)[first_step:]
-        return self.dropout(embedded + steps.to(embedded))
+        steps = sinusoids(first_step + words.shape[1], self.settings.width).to(embedded)
+        if padding is None:
+            return self.dropout(embedded + steps[first_step:])
+        taken = torch.arange(first_step, len(steps), device=words.device) - padding[:, None]  # (R, m)
+        return self.dropout(embedded + steps[taken])

@@ -146,6 +146,11 @@ class Tokenizer:
             return piece
         return _surface(piece) if _ends_word(piece) else piece + _GOES_ON
 
+    @cached_property
+    def by_name(self) -> dict[str, int]:
+        """Tokens that targets may hold, by how `piece` shows them."""
+        return {self.piece(token): token for token in range(UNK, self.target_size)}
+
     def _spelled(self, token: int, own: Sequence[str]) -> str:
         return self._pieces[token] if token < self.size else own[token - self.size]
 

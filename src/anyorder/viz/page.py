@@ -11,10 +11,8 @@ import html
 import io
 import json
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from PIL import Image
 
 from anyorder.errors import UserError
 from anyorder.inference.hypothesis import Step, written_at
+from anyorder.viz.component import assembled
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,7 @@ def page(title: str, replays: Sequence[Replay], intro: str) -> str:
     """Return the page as HTML."""
     data = {"title": title, "intro": intro, "replays": [_replay_data(replay) for replay in replays]}
     parts = {"title": html.escape(title), "data": _script_safe(data)}
-    template = (files("anyorder.viz") / "page.html").read_text(encoding="utf-8")
-    # In one pass, so that a title or a source that looks like a placeholder is left alone.
-    return re.sub(r"\{\{(title|data)\}\}", lambda found: parts[found[1]], template)
+    return assembled("page.html", parts)
 
 
 def write_page(path: Path, title: str, replays: Sequence[Replay], intro: str) -> None:
