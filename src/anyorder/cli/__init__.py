@@ -15,6 +15,7 @@ from anyorder.cli import (
     compare,
     complete,
     demo,
+    edit,
     evaluate,
     export,
     features,
@@ -51,6 +52,7 @@ app.command("card")(card.card)
 app.command("features")(features.features)
 app.command("generate")(generate.generate)
 app.command("complete")(complete.complete)
+app.command("edit")(edit.edit)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)

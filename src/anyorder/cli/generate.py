@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from anyorder.inference.hypothesis import Hypothesis
 
 
-@with_decode_flags()
+@with_decode_flags(without=Decode.keys_that_need("editing"))
 def generate(
     run: RUN,
     inputs: list[Path] | None = typer.Argument(

@@ -60,7 +60,8 @@ class InputEncoder:
     def __init__(self, trained: Trained, *, device: torch.device) -> None:
         self._shape = trained.model.shape
         self._sourceless = trained.recipe.sourceless
-        self._encoder = PairEncoder(trained.tokenizer, copying=trained.recipe.model.copying)
+        recipe = trained.recipe
+        self._encoder = PairEncoder(trained.tokenizer, copying=recipe.model.copying, editing=recipe.editing)
         self._device = device
 
     def encode_sources(self, sources: Sequence[Source]) -> list[EncodedSource]:

@@ -17,6 +17,15 @@ from anyorder.inference.completion import (
     compile_canvas,
     complete_batch,
 )
+from anyorder.inference.draft_text import CompiledDraft
+from anyorder.inference.edited import Edited
+from anyorder.inference.editing import (
+    EditRequest,
+    compile_draft,
+    edit_drafts,
+    editor_of,
+    refuse_editor,
+)
 from anyorder.inference.generation import EncodedSource, InputEncoder, Source, generate_batch
 from anyorder.inference.hypothesis import Answer, AnyHypothesis, Completion, Hypothesis
 from anyorder.inference.model_folder import Trained, load_trained
@@ -85,6 +94,7 @@ class LoadedModel:
 
         first_line: how many sources came before these; what is sampled for a source depends on its line.
         """
+        refuse_editor(self.trained, purpose="generate")
         own = generate_batch(
             self.trained,
             self._encoder.encode_sources(sources),
@@ -147,14 +157,35 @@ class LoadedModel:
             results.update(zip(indices, answers, strict=True))
         return [results[index] for index in range(len(requests))]
 
-    def _encode_each(self, requests: Sequence[CompletionRequest]) -> Sequence[EncodedSource | UserError]:
+    def edit(self, requests: Sequence[EditRequest], *, settings: config.Decode) -> list[Edited | UserError]:
+        """Edit the draft of each request; one that can't be edited gets the error instead."""
+        editor_of(self.trained)
+        results: dict[int, Edited | UserError] = {}
+        compiled: list[tuple[int, EncodedSource, CompiledDraft]] = []
+        for index, (source, request) in enumerate(zip(self._encode_each(requests), requests, strict=True)):
+            try:
+                if isinstance(source, UserError):
+                    raise source
+                compiled.append((index, source, compile_draft(self.trained, request)))
+            except UserError as error:
+                results[index] = error
+        for first in range(0, len(compiled), BATCH_CHUNK):
+            indices, sources, drafts = zip(*compiled[first : first + BATCH_CHUNK], strict=True)
+            answers = edit_drafts(self.trained, sources, drafts, settings=settings, device=self.device)
+            results.update(zip(indices, answers, strict=True))
+        return [results[index] for index in range(len(requests))]
+
+    def _encode_each(
+        self, requests: Sequence[CompletionRequest] | Sequence[EditRequest]
+    ) -> Sequence[EncodedSource | UserError]:
         """Encode all sources at once, or, if one is refused, one by one to find out which."""
         try:
-            return self._encoder.encode_sources([request.source for request in requests])
+            return self._encoder.encode_sources([request.source or "" for request in requests])
         except UserError as error:
             if len(requests) == 1:
                 return [error]
-            return [one for request in requests for one in self._encode_each([request])]
+            halves = (requests[: len(requests) // 2], requests[len(requests) // 2 :])
+            return [one for half in halves for one in self._encode_each(half)]
 
     def score(
         self,

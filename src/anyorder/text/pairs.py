@@ -18,11 +18,12 @@ from anyorder.text.tokenizer import UNK, Tokenizer, Tokens
 
 @dataclass(frozen=True)
 class SourceTokens:
-    """A source as token ids."""
+    """A source, or an editor's draft, as token ids."""
 
     ids: list[int]
     own: tuple[str, ...] = ()  # words outside the vocabulary
     copied_as: dict[str, int] = field(default_factory=dict)  # id of each word that may be copied
+    pieces: list[int] = field(default_factory=list)  # of a draft, the number of ids of each word
 
     def copied(self, target: Tokens) -> Tokens:
         """Replace `<unk>` in a target by the ids of words that can be copied from this source."""
@@ -34,17 +35,37 @@ class SourceTokens:
 
 
 class PairEncoder:
-    """Turns lines of both sides into token ids. copying: words outside the vocabulary get ids too."""
+    """Turns lines of both sides into token ids. copying: words outside the vocabulary get ids too.
 
-    def __init__(self, tokenizer: Tokenizer, *, copying: bool) -> None:
+    editing: targets share such ids with drafts, not with sources.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, copying: bool, editing: bool = False) -> None:
         self.tokenizer = tokenizer
+        self.editing = editing
         # Byte-pair pieces can spell new words, so only whole words need ids of their own.
-        self.names_words = copying and tokenizer.text.unit == "words"
+        self.names_words = (copying or editing) and tokenizer.text.unit == "words"
 
     def sources(self, lines: Sequence[str]) -> list[SourceTokens]:
         """Encode source lines, without boundary tokens."""
         encoded = self.tokenizer.encode_all(lines, "source")
-        return [self._named(tokens) if self.names_words else SourceTokens(tokens.ids) for tokens in encoded]
+        names = self.names_words and not self.editing
+        return [self._named(tokens) if names else SourceTokens(tokens.ids) for tokens in encoded]
+
+    def drafts(self, lines: Sequence[str]) -> list[SourceTokens]:
+        """Encode drafts, without boundary tokens; their unknown words get ids, as those of sources do.
+
+        So two unknown words of a draft stay two words, and one that the target keeps is the same there.
+        """
+        return [self._draft(tokens) for tokens in self.tokenizer.encode_all(lines, "target")]
+
+    def named_draft(self, words: Sequence[str]) -> SourceTokens:
+        """Encode a draft that is split into words already."""
+        return self._draft(self.tokenizer.encode_words([words], "target")[0])
+
+    def _draft(self, tokens: Tokens) -> SourceTokens:
+        named = self._named(tokens) if self.names_words else SourceTokens(tokens.ids)
+        return replace(named, pieces=tokens.pieces)
 
     def targets(self, lines: Sequence[str], sources: Sequence[SourceTokens | None]) -> list[Tokens]:
         """Encode target lines. sources: that of each line, or None if it isn't text."""

@@ -145,6 +145,10 @@ class Tokenizer:
             return piece
         return _surface(piece) if _ends_word(piece) else piece + _GOES_ON
 
+    def own_piece(self, word: str) -> str:
+        """A whole word as an entry of `own`, for a word that the vocabulary can't spell."""
+        return word if self.text.unit == "words" else word + _END_OF_WORD
+
     def _spelled(self, token: int, own: Sequence[str]) -> str:
         return self._pieces[token] if token < self.size else own[token - self.size]
 

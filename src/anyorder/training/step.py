@@ -17,8 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 from anyorder import config
 from anyorder.adaptive.schedule import OrderSchedule
 from anyorder.config.recipe import Recipe
-from anyorder.data.batches import Batch, collate, mixed_seed, plan_epoch, shares
+from anyorder.data.batches import Batch, mixed_seed, plan_epoch, shares
 from anyorder.data.dataset import Dataset
+from anyorder.data.edits import EditBatch
 from anyorder.data.partial_targets import PartialTarget, draw_partial_target, with_partial_targets
 from anyorder.inference.model_folder import Weights
 from anyorder.models.indigo import MARKS
@@ -28,6 +29,7 @@ from anyorder.system.devices import in_precision
 from anyorder.system.distributed import Processes
 
 BETAS = (0.9, 0.98)
+AnyBatch = Batch | EditBatch
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Optimiser:
         # fp16 has a narrow range: gradients are scaled up by a factor that adapts itself.
         self._scaler = torch.amp.GradScaler(processes.device.type, enabled=settings.precision == "fp16")
 
-    def update(self, step: int, parts: Sequence[Batch]) -> Sums:
+    def update(self, step: int, parts: Sequence[AnyBatch]) -> Sums:
         """Make one update from this process's parts of a batch."""
         torch.manual_seed(mixed_seed(self.settings.seed, step, self.processes.rank))
         self.model.train()
@@ -163,7 +165,7 @@ class _BatchLoss(nn.Module):
         self.label_smoothing = label_smoothing
         self.marks = [weight for name, weight in model.named_parameters() if name in MARKS]
 
-    def forward(self, batch: Batch) -> Loss:
+    def forward(self, batch: AnyBatch) -> Loss:
         loss = self.family.loss(self.model, batch, label_smoothing=self.label_smoothing)
         # A part without partial targets does not use the marks, but other processes wait for their gradients.
         unmarked = sum(0.0 * mark.sum() for mark in self.marks)
@@ -204,7 +206,7 @@ class UpdateBatches:
                 yield PlannedUpdate(epoch=epoch, number=number, pairs=plan[number])
             epoch, done = epoch + 1, 0
 
-    def of_update(self, *, step: int, epoch: int, pairs: Pairs) -> list[Batch]:
+    def of_update(self, *, step: int, epoch: int, pairs: Pairs) -> list[AnyBatch]:
         """This process's parts of an update, in the orders that are learned at this step."""
         parts = shares(pairs, self.settings.accumulate * self.processes.count)
         mine = parts[self.processes.rank :: self.processes.count]
@@ -212,9 +214,10 @@ class UpdateBatches:
         # The other processes wait for this one's gradients, so without a pair it sends zeros.
         return batches or [self._batch(step, epoch, pairs[:1], weight=0.0)]
 
-    def _batch(self, step: int, epoch: int, pairs: Pairs, *, weight: float = 1.0) -> Batch:
-        examples = [self.data.example(int(pair), seed=self.settings.seed, epoch=epoch) for pair in pairs]
-        batch = collate([replace(example, weight=weight) for example in examples])
+    def _batch(self, step: int, epoch: int, pairs: Pairs, *, weight: float = 1.0) -> AnyBatch:
+        batch = self.data.batch(pairs, seed=self.settings.seed, epoch=epoch, weight=weight)
+        if isinstance(batch, EditBatch):
+            return batch
         batch = self.schedule.reordered(batch.to(self.processes.device), pairs, step=step)
         if not self.recipe.canvas.share:
             return batch

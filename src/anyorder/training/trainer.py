@@ -12,7 +12,6 @@ import torch
 from anyorder.adaptive.schedule import OrderSchedule
 from anyorder.adaptive.store import SearchStopped
 from anyorder.config.recipe import Recipe
-from anyorder.data.batches import Batch
 from anyorder.data.dataset import Prepared, prepare
 from anyorder.errors import UserError
 from anyorder.inference.model_folder import load_trained, load_weights, weights_of
@@ -25,7 +24,7 @@ from anyorder.training.checkpoint import Checkpoint, TrainingProgress, checkpoin
 from anyorder.training.metrics_log import MetricsLog, TrainingListener, Window
 from anyorder.training.run_folder import check_run_folder, claim_folder, note_sizes, with_search_steps
 from anyorder.training.saving import ModelSaver, divergence, out_of_patience
-from anyorder.training.step import Optimiser, PlannedUpdate, Sums, UpdateBatches, learning_rate
+from anyorder.training.step import AnyBatch, Optimiser, PlannedUpdate, Sums, UpdateBatches, learning_rate
 
 
 def train(
@@ -104,7 +103,7 @@ class Training:
             self.saver.save_average(self.progress)
         return True
 
-    def learn(self, step: int, batches: Sequence[Batch]) -> Sums:
+    def learn(self, step: int, batches: Sequence[AnyBatch]) -> Sums:
         """Make one update from this process's batches."""
         sums = self.optimiser.update(step, batches)
         if not sums.finite:
