@@ -206,7 +206,7 @@ def _align_all(draft: Sequence[int], target: Sequence[int], *, substitute: bool)
 
 
 def _edit_steps(i: int, j: int, *, substitute: bool) -> list[tuple[int, int]]:
-    """Where an alignment may stand before a substitution, an insertion and a deletion, tried in this order."""
+    """Where an alignment may stand before a substitution, an insertion or a deletion."""
     steps = [(i - 1, j - 1)] if substitute and i and j else []
     steps += [(i, j - 1)] if j else []
     return steps + ([(i - 1, j)] if i else [])

@@ -54,8 +54,8 @@ class File:
         return UserError(f"{self.path}: {text} ({self.key})" if self.key else f"{self.path}: {text}")
 
 
-# The files of a split by key: source, features, draft, target, captions, jsonl. The .json file of features, if
-# there is one, is called `about`.
+# The files of a split by key: source, features, draft, target, captions, jsonl. The .json file of features is
+# called `about`, if there is one.
 Files = dict[str, File]
 
 
