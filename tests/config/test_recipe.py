@@ -105,7 +105,7 @@ def test_an_override_reads_back_any_value(recipe: Path, steps: int, lr: float, n
         ("data.dev.sauce=x", 'data.dev.sauce = "x": no such key; did you mean source? allowed: captions'),
         (
             "xyz=3",
-            "xyz = 3: no such key; allowed: canvas, data, decode, edit, insertion, model, order, run, search, text",
+            "xyz = 3: no such key; allowed: canvas, data, decode, edit, insertion, model, order, run, search",
         ),
         # wrong types
         ("train.steps=many", 'train.steps = "many": must be a valid integer'),

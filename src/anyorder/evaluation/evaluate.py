@@ -134,9 +134,7 @@ class Evaluator:
         decoded = self._decoder.decode(read, beam=beam)
         hypotheses = distinct_unknowns(decoded.hypotheses, read.references)
         drafts = read.drafts if scoring.drafts is None else list(scoring.drafts)[: self.first_lines]
-        scores = score(
-            hypotheses, read.references, metrics=scoring.metrics, options=options, drafts=drafts
-        )
+        scores = score(hypotheses, read.references, metrics=scoring.metrics, options=options, drafts=drafts)
         report = self._report(read, decoded, hypotheses, scores=scores, options=options, sweep=sweep)
         if drafts is not None:
             report = report.model_copy(update={"drafts": digest(drafts)})
@@ -215,9 +213,9 @@ class Evaluator:
         for beam in beams:
             decoded = self._decoder.decode(split, beam=beam)
             hypotheses = distinct_unknowns(decoded.hypotheses, split.references)
-            result = score(
-                hypotheses, split.references, metrics=[by], options=options, drafts=split.drafts
-            )[by]
+            result = score(hypotheses, split.references, metrics=[by], options=options, drafts=split.drafts)[
+                by
+            ]
             self.listener.note(f"{split.name}, beam {beam}: {result.metric.name} {result.score:.2f}")
             results[beam] = result
         return results

@@ -189,9 +189,7 @@ def load_results(run: Path, split: Splits, *, first_lines: int | None = None) ->
     drafts = None
     if report.drafts is not None:
         drafts = _read_text(_drafts_file(folder, name), report.drafts, remedy=remedy)
-    return RunResults(
-        run=run, report=report, hypotheses=hypotheses, references=references, drafts=drafts
-    )
+    return RunResults(run=run, report=report, hypotheses=hypotheses, references=references, drafts=drafts)
 
 
 def read_report(path: Path) -> EvaluationReport:

@@ -202,8 +202,9 @@ class SplitDecoder:
         self.listener.preparing(what, len(texts), len(split.sources))
         return DecodedSplit(inputs=inputs, seconds=seconds, hypotheses=texts, unfinished=unfinished)
 
-
-    def _edit_now(self, split: EvaluationSplit, drafts: Sequence[str], inputs: DecodingInputs) -> DecodedSplit:
+    def _edit_now(
+        self, split: EvaluationSplit, drafts: Sequence[str], inputs: DecodingInputs
+    ) -> DecodedSplit:
         """Edit all drafts."""
         what = f"editing {split.split}"
         sourceless = self.generator.trained.recipe.sourceless

@@ -260,7 +260,8 @@ class TextRules:
     # --- what holds ---
 
     def _no_worse(self, before: Sequence[str], after: Sequence[str]) -> bool:
-        if self._count_forbidden(after) > self._count_forbidden(before):
+        forbidden = self.draft.forbidden
+        if forbidden and any(after.count(word) > before.count(word) for word in forbidden):
             return False
         return all(_occurs(phrase, after) or not _occurs(phrase, before) for phrase in self.draft.must)
 

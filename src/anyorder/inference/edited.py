@@ -33,6 +33,7 @@ class Segment:
 
     kind: Literal["same", "before", "after"]
     text: str
+    edit: TextEdit | None = None  # that it belongs to
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,9 +59,9 @@ class Edited:
             if cursor < edit.start:
                 yield Segment("same", self.draft[cursor : edit.start])
             if edit.before:
-                yield Segment("before", edit.before)
+                yield Segment("before", edit.before, edit)
             if edit.after:
-                yield Segment("after", edit.after)
+                yield Segment("after", edit.after, edit)
             cursor = edit.end
         if cursor < len(self.draft):
             yield Segment("same", self.draft[cursor:])
@@ -77,18 +78,13 @@ class Edited:
 def html_diff(edited: Edited) -> str:
     """The difference as HTML: deleted words struck through, inserted ones marked."""
     tags = {"before": "del", "after": "ins"}
-    edits = iter(edited.edits)
     parts: list[str] = []
-    current: TextEdit | None = None
     for segment in spaced(edited):
         text = html.escape(segment.text)
-        if segment.kind == "same":
+        if segment.edit is None:
             parts.append(text)
-            current = None
             continue
-        if current is None or segment.text != current.after or segment.kind == "before":
-            current = next(edits)
-        title = f"{current.kind}, p = {current.probability:.3f}"
+        title = f"{segment.edit.kind}, p = {segment.edit.probability:.3f}"
         tag = tags[segment.kind]
         parts.append(f'<{tag} title="{title}" {_CELLS[segment.kind]}>{text}</{tag}>')
     return "".join(parts)

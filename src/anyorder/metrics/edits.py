@@ -81,9 +81,7 @@ def errant_metric(options: Options) -> Metric:
         if options.lowercase:
             draft, text = draft.lower(), text.lower()
         edits = annotator.annotate(parsed(draft), parsed(text))
-        return {
-            (edit.o_start, edit.o_end, edit.c_str) for edit in edits if edit.type not in ("noop", "UNK")
-        }
+        return {(edit.o_start, edit.o_end, edit.c_str) for edit in edits if edit.type not in ("noop", "UNK")}
 
     version = importlib.metadata.version("errant")
     case = case_of(lowercase=options.lowercase)

@@ -1,4 +1,4 @@
-"""GLEU (Napoles et al., 2015 and 2016): n-grams shared with a reference, minus those left over from the draft.
+"""GLEU (Napoles et al., 2015, 2016): n-grams shared with a reference, minus those left over from the draft.
 
 With several references, each of 500 iterations picks one reference for each line at random, and the score is
 their mean, as in the reference program, whose seeds these are.
