@@ -10,6 +10,7 @@ import typer
 from anyorder.cli import (
     average,
     bench,
+    bench_edit,
     card,
     check,
     compare,
@@ -62,6 +63,7 @@ app.command("order-history")(order_history.order_history)
 app.command("task")(task.task)
 app.command("check")(check.check)
 app.command("demo")(demo.demo)
+bench.app.command("edit")(bench_edit.edit)
 app.add_typer(bench.app, name="bench")
 
 

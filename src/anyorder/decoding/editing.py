@@ -185,7 +185,9 @@ class _Row:
         length = len(self.canvas.draft_tokens)
         self.least_log_prob = math.log(settings.cautious) if settings.cautious else NEG_INF
         self.shortest = math.ceil((1 - settings.max_deleted) * length - 1e-9)
-        self.limit = min(settings.max_length, int(settings.max_ratio * length) + settings.max_extra)
+        self.limit = settings.max_length
+        if settings.max_ratio:
+            self.limit = min(self.limit, int(settings.max_ratio * length) + settings.max_extra)
         self.free = True  # the model has not ended yet
         self.queue: list[tuple[EditKind, int, int | None]] = []  # of a repair under way
 
