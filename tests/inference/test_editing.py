@@ -347,7 +347,7 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened(tmp_path: Path, o
     ("override", "part"),
     [
         ('data.dev={target="dev.target"}', "data.dev.draft: missing"),
-        ("model={kind=\"indigo\"}", 'data.train.draft: is for model.kind = "editor"'),
+        ('model={kind="indigo"}', 'data.train.draft: is for model.kind = "editor"'),
         ("text.bag=true", "text.bag"),
         ("train.hide_words=0.1", "train.hide_words = 0.1: must be 0.0"),
         ("order.name=r2l", 'order.name = "r2l"'),

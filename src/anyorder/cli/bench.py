@@ -101,7 +101,7 @@ def products(
     """
     from anyorder.bench.parts import bench_products
 
-    prepare(threads=threads, peers=False)
+    _prepare(threads=threads, peers=False)
     show(bench_products(width=width, hidden=hidden, rows=rows or ROWS, repeats=repeats), as_json=as_json)
 
 
@@ -126,7 +126,7 @@ def sao(
     from anyorder.bench.sao import SaoWorkload, bench_sao
 
     workload = SaoWorkload(
-        model=small_model(width, layers, "bench sao"),
+        model=_model(width, layers, "bench sao"),
         vocabulary=vocabulary,
         sentences=sentences,
         refresh=refresh,
@@ -159,7 +159,7 @@ def decoding(
     from anyorder.bench.decode import bench_cached_steps
 
     rows = bench_cached_steps(
-        small_model(width, layers, "bench decoding"),
+        _model(width, layers, "bench decoding"),
         vocabulary=vocabulary,
         sentences=sentences,
         lengths=lengths or LENGTHS,
@@ -252,7 +252,7 @@ def decode(
     from anyorder.bench.decode import bench_engines
 
     check_chart("--plot", plot)
-    prepare(threads=threads, peers=peers)
+    _prepare(threads=threads, peers=peers)
     with Watcher() as watcher:
         rows = bench_engines(
             _workload(small=small, length=length),
@@ -285,7 +285,7 @@ def scaling(
     from anyorder.bench.decode import bench_scaling
 
     check_chart("--plot", plot)
-    prepare(threads=threads, peers=False)
+    _prepare(threads=threads, peers=False)
     workload = _workload(small=small, length=BASE_LENGTH)
     rows = bench_scaling(workload, lengths=lengths or LONG_LENGTHS, batch=batch, repeats=repeats)
     show(rows, as_json=as_json)
@@ -311,7 +311,7 @@ def train(
     """
     from anyorder.bench.train import bench_training
 
-    prepare(threads=threads, peers=peers)
+    _prepare(threads=threads, peers=peers)
     workload = _workload(small=small, length=length)
     show(bench_training(workload, sentences=sentences, peers=peers, repeats=repeats), as_json=as_json)
 
@@ -332,7 +332,7 @@ def start(
     show(bench_cold_start(run, line, repeats=repeats), as_json=as_json)
 
 
-def prepare(*, threads: int | None, peers: bool) -> None:
+def _prepare(*, threads: int | None, peers: bool) -> None:
     import torch
 
     from anyorder.bench.peers import check_installed
@@ -347,7 +347,7 @@ def _workload(*, small: bool, length: int) -> DecodingWorkload:
     from anyorder.bench.decode import DecodingWorkload
 
     if small:
-        return DecodingWorkload(model=small_model(64, 1, "bench"), vocabulary=1000, length=length)
+        return DecodingWorkload(model=_model(64, 1, "bench"), vocabulary=1000, length=length)
     return DecodingWorkload(model=Model(), vocabulary=BASE_VOCABULARY, length=length)
 
 
@@ -370,7 +370,7 @@ def _sentences(path: Path) -> list[str]:
     return sentences
 
 
-def small_model(width: int, layers: int, command: str) -> Model:
+def _model(width: int, layers: int, command: str) -> Model:
     sizes = {
         "width": width,
         "hidden": 4 * width,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from anyorder.cli.bench import THREADS, prepare, show, small_model
+from anyorder.cli.bench import THREADS, show
 from anyorder.cli.options import AS_JSON
+from anyorder.config.model import Model
+from anyorder.config.section import checked
 
 LENGTHS, SHARES = (16, 32, 64), (0.1, 0.25, 0.5)
 
@@ -41,11 +43,15 @@ def edit(
 
     Example: `anyorder bench edit --length 32 --share 0.1`
     """
+    import torch
+
     from anyorder.bench.edit import bench_editing
 
-    prepare(threads=threads, peers=False)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    sizes = {"width": width, "hidden": 4 * width, "encoder_layers": layers, "decoder_layers": layers}
     rows = bench_editing(
-        small_model(width, layers, "bench edit"),
+        checked(Model, {**sizes, "heads": 4}, origin="bench edit"),
         vocabulary=vocabulary,
         sentences=sentences,
         lengths=lengths or LENGTHS,

@@ -41,14 +41,6 @@ def editor_of(trained: Trained) -> Editor:
     )
 
 
-def refuse_editor(trained: Trained, *, purpose: str) -> None:
-    """Refuse an editor where text is written without a draft."""
-    if trained.recipe.editing:
-        raise UserError(
-            f'{purpose}: model.kind = "{trained.recipe.model.kind}" needs a draft to change; use edit'
-        )
-
-
 def compile_draft(trained: Trained, request: EditRequest) -> CompiledDraft:
     """The draft of a request in the model's tokens; what contradicts itself is refused."""
     if request.source is None and not trained.recipe.sourceless:

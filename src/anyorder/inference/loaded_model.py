@@ -24,7 +24,6 @@ from anyorder.inference.editing import (
     compile_draft,
     edit_drafts,
     editor_of,
-    refuse_editor,
 )
 from anyorder.inference.generation import EncodedSource, InputEncoder, Source, generate_batch
 from anyorder.inference.hypothesis import Answer, AnyHypothesis, Completion, Hypothesis
@@ -94,7 +93,8 @@ class LoadedModel:
 
         first_line: how many sources came before these; what is sampled for a source depends on its line.
         """
-        refuse_editor(self.trained, purpose="generate")
+        if self.trained.recipe.editing:
+            raise UserError('generate: model.kind = "editor" needs a draft to change; use edit')
         own = generate_batch(
             self.trained,
             self._encoder.encode_sources(sources),
