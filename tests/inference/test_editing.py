@@ -326,6 +326,9 @@ def test_evaluation_scores_edits(trained: Path, capsys: Capture) -> None:
     compared = call_here(capsys, "compare", trained, trained, "--split", "dev")
     assert compared.returncode == 2  # the same run twice
     assert (trained / "results" / "dev.drafts.txt").read_text() == (trained.parent / "dev.draft").read_text()
+    card = call_here(capsys, "card", trained)
+    assert "It changes a draft, a line of text (split at spaces)." in card.stdout.decode()
+    assert "edited = model.edit(draft)" in card.stdout.decode()
     of_files = ("evaluate", "--hyp", trained / "results" / "dev.txt", "--ref", trained.parent / "dev.target")
     drafts = ("--drafts", trained.parent / "dev.draft")
     (found,) = json_lines(call_here(capsys, *of_files, *drafts, "--metrics", "edits", "--json"))

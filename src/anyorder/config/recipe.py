@@ -171,12 +171,15 @@ class Recipe(Section):
     def order_label(self) -> str:
         """The order's name in tables; "none" for an Insertion Transformer, which learns from all orders.
 
+        An editor has the order of its edits.
         A model that was to search its orders but ended within its bootstrap has a label that says so.
         """
         if self.adaptive and not self.searches(self.train.steps):
             return f"{self.order.name} (no search: bootstrap only)"
         if self.adaptive and self.search.method != "guided":
             return f"{self.order.name} ({self.search.method})"
+        if self.editing:
+            return f"edits {self.edit.order}"
         return self.order.name if self.model.abilities.beam_search else "none"
 
     def misfit(self, decode: Decode) -> str | None:

@@ -97,7 +97,7 @@ def _ngrams(words: Sequence[str], size: int) -> Ngrams:
 
 def _gleu(counts: Numbers) -> Numbers:
     """The score, from 0 to 100, of counts (..., COUNTS)."""
-    possible = (counts > 0).all(axis=-1)
+    possible = np.asarray((counts > 0).all(axis=-1))
     safe = np.where(possible[..., None], counts, 1.0)
     written, reference = safe[..., 0], safe[..., 1]
     precision = np.log(safe[..., 2::2] / safe[..., 3::2]).mean(axis=-1)
