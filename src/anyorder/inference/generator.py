@@ -7,16 +7,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeGuard, cast, overload
 
-import numpy as np
 import torch
 
 from anyorder import config
 from anyorder.errors import UserError
 from anyorder.inference.canvas_text import CanvasText, canvas_text
 from anyorder.inference.completion import CompletionRequest
-from anyorder.inference.draft_text import DraftText, SharedRules, draft_text
-from anyorder.inference.edited import Edited
-from anyorder.inference.editing import EditRequest
+from anyorder.inference.drafts import DraftEditor, is_one_source
 from anyorder.inference.generation import Source
 from anyorder.inference.hypothesis import Answer, Completion, Hypothesis
 from anyorder.inference.loaded_model import BATCH_CHUNK, LoadedModel
@@ -32,12 +29,10 @@ SHOWN = 40  # characters of a wrong value in messages
 
 # Text with blanks, or the keys of a `CanvasText`.
 CanvasInput = str | Mapping[str, Any] | CanvasText
-# A draft, or the keys of a `DraftText`.
-DraftInput = str | Mapping[str, Any] | DraftText
 
 
-class Generator:
-    """A trained model that generates, completes and scores text; `anyorder.load` makes one.
+class Generator(DraftEditor):
+    """A trained model that generates, completes, edits and scores text; `anyorder.load` makes one.
 
     Each method takes one source and returns its answer, or takes several and returns a list of answers.
 
@@ -110,7 +105,7 @@ class Generator:
         >>> [answer.best.text for answer in model.generate(["x is None .", "return y ."], beam=3)]
         ['x = None', 'return y']
         """
-        if _is_one_source(sources):
+        if is_one_source(sources):
             return next(self.stream([sources], **options))
         return list(self.stream(cast(Iterable[Source], sources), at_once=BATCH_CHUNK, **options))
 
@@ -211,13 +206,13 @@ class Generator:
         'self . foo ( x )'
         """
         if _is_one_canvas(canvases):
-            if sources is not None and not _is_one_source(sources):
+            if sources is not None and not is_one_source(sources):
                 raise UserError(
                     "sources: a list given for one canvas; give one source, or a list of canvases"
                 )
             one = None if sources is None else [sources]
             return self.complete(one, [canvases], names=names, **options)[0]
-        if _is_one_source(sources):
+        if is_one_source(sources):
             raise UserError("sources: one source given for a list of canvases; give a list of sources")
         canvases = cast(Sequence[CanvasInput], canvases)
         sources = [""] * len(canvases) if sources is None else cast(Sequence[Source], sources)
@@ -262,113 +257,6 @@ class Generator:
         answers = self._model.complete(requests, settings=settings)
         results.update((request.line, answer) for request, answer in zip(requests, answers, strict=True))
         return [results[line] for line in range(len(canvases))]
-
-    # --- edit ---
-
-    @overload
-    def edit(
-        self,
-        drafts: DraftInput,
-        sources: Source | None = None,
-        *,
-        keep: str | Sequence[str] = (),
-        must: str | Sequence[str] = (),
-        forbid: str | Sequence[str] = (),
-        names: Sequence[str] | None = None,
-        **options: Any,  # noqa: ANN401
-    ) -> Edited: ...
-
-    @overload
-    def edit(
-        self,
-        drafts: Sequence[DraftInput],
-        sources: Sequence[Source] | None = None,
-        *,
-        keep: str | Sequence[str] = (),
-        must: str | Sequence[str] = (),
-        forbid: str | Sequence[str] = (),
-        names: Sequence[str] | None = None,
-        **options: Any,  # noqa: ANN401
-    ) -> list[Edited]: ...
-
-    def edit(
-        self,
-        drafts: DraftInput | Sequence[DraftInput],
-        sources: Source | Sequence[Source] | None = None,
-        *,
-        keep: str | Sequence[str] = (),
-        must: str | Sequence[str] = (),
-        forbid: str | Sequence[str] = (),
-        names: Sequence[str] | None = None,
-        **options: Any,
-    ) -> Edited | list[Edited]:
-        """Change drafts: words are inserted, substituted and deleted; the others stay byte for byte.
-
-        drafts: one draft or a list of them. A draft is text, or a dict with the keys of `DraftText`, such as
-        {"draft": "a dog run", "keep": ["dog"], "must": ["runs"], "forbid": ["cat"]}.
-        sources: for a model that reads a source beside the draft, as many as there are drafts.
-        keep: parts of the drafts that stay as they are, wherever they stand.
-        must, forbid: words that must or must not appear in all edited texts.
-        names: what error messages call each draft; by default "draft 1" and so on.
-        options: keys of the recipe's [decode], such as cautious=0.5.
-
-        Returns an `Edited` for one draft, or a list of them: the text and its edits, each with its place in
-        the draft and its probability. Only models of model.kind = "editor" edit.
-        """
-        if _is_one_draft(drafts):
-            one = None if sources is None else [cast(Source, sources)]
-            rules: dict[str, Any] = {"keep": keep, "must": must, "forbid": forbid}
-            return self.edit([drafts], one, names=names, **rules, **options)[0]
-        if _is_one_source(sources):
-            raise UserError("sources: one source given for a list of drafts; give a list of sources")
-        edited: list[Edited] = []
-        found = self.edit_or_refuse(
-            cast(Sequence[DraftInput], drafts),
-            cast("Sequence[Source] | None", sources),
-            keep=keep,
-            must=must,
-            forbid=forbid,
-            names=names,
-            **options,
-        )
-        for answer in found:
-            if isinstance(answer, UserError):
-                raise answer
-            edited.append(answer)
-        return edited
-
-    def edit_or_refuse(
-        self,
-        drafts: Sequence[DraftInput],
-        sources: Sequence[Source] | None = None,
-        *,
-        keep: str | Sequence[str] = (),
-        must: str | Sequence[str] = (),
-        forbid: str | Sequence[str] = (),
-        names: Sequence[str] | None = None,
-        **options: Any,  # noqa: ANN401
-    ) -> list[Edited | UserError]:
-        """Edit every draft that can be edited; the others get the error that says why not.
-
-        The arguments are those of `edit`, in lists. An answer does not depend on the other drafts.
-        """
-        settings = self.settings(**options)
-        if sources is not None and len(sources) != len(drafts):
-            raise UserError(f"{len(sources)} sources but {len(drafts)} drafts: they go in pairs")
-        shared = SharedRules.of(keep=keep, must=must, forbid=forbid)
-        shared.check([_draft_of(draft) for draft in drafts])
-        where = names or [f"draft {number}" for number in range(1, len(drafts) + 1)]
-        results: dict[int, Edited | UserError] = {}
-        requests: dict[int, EditRequest] = {}
-        for number, (draft, name) in enumerate(zip(drafts, where, strict=True)):
-            try:
-                text = draft_text(draft, where=name, shared=shared)
-                requests[number] = EditRequest(name, None if sources is None else sources[number], text)
-            except UserError as error:
-                results[number] = error
-        answers = self._model.edit(list(requests.values()), settings=settings)
-        results.update(zip(requests, answers, strict=True))
-        return [results[number] for number in range(len(drafts))]
 
     # --- score ---
 
@@ -455,7 +343,7 @@ class Generator:
         >>> backwards.score < found.score
         True
         """
-        if _is_one_source(sources) and isinstance(targets, str):
+        if is_one_source(sources) and isinstance(targets, str):
             given = order if isinstance(order, str | config.Order) else [cast(Sequence[int], order)]
             search: dict[str, Any] = {"beam": beam, "samples": samples, "seed": seed}
             return self._model.score([sources], [targets], order=given, **search)[0]
@@ -471,29 +359,13 @@ class Generator:
         )
 
 
-def _is_one_source(sources: object) -> TypeGuard[Source]:
-    """Whether this is one source and not several; an array of shape (N, S, W) holds several."""
-    return isinstance(sources, str | Path) or (isinstance(sources, np.ndarray) and sources.ndim == 2)
-
-
 def _is_one_canvas(canvases: object) -> TypeGuard[CanvasInput]:
     return isinstance(canvases, str | Mapping | CanvasText)
-
-
-def _is_one_draft(drafts: object) -> TypeGuard[DraftInput]:
-    return isinstance(drafts, str | Mapping | DraftText)
-
-
-def _draft_of(draft: DraftInput) -> str:
-    """The draft's text, before it is checked."""
-    if isinstance(draft, DraftText):
-        return draft.draft
-    return draft if isinstance(draft, str) else str(draft.get("draft", ""))
 
 
 def _refuse_one(given: object, *, name: str) -> None:
     """Refuse one source or target where a list is needed; a string would count as its characters."""
     if isinstance(given, str):
         raise UserError(f"{name}: one string given, must be a list of them, e.g. [{given[:SHOWN]!r}]")
-    if _is_one_source(given):
+    if is_one_source(given):
         raise UserError(f"{name}: one {type(given).__name__} given, must be a list of them")
