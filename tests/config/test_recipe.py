@@ -246,11 +246,11 @@ def test_a_wrong_override_says_how_one_is_written(recipe: Path, override: str, a
         ),
         (
             b"[data.train]\njsonl = 'x'",
-            "data.dev: missing; its keys are captions, features, jsonl, source, target",
+            "data.dev: missing; its keys are captions, draft, features, jsonl, source, target",
         ),
         (
             b"[data]\nroot = 'x'",
-            "data.train: missing; its keys are captions, features, jsonl, source, target (and 1 more)",
+            "data.train: missing; its keys are captions, draft, features, jsonl, source, target (and 1 more)",
         ),
         (
             b"[data]\ntrain = 3\ndev = { jsonl = 'x' }",

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeGuard, cast, overload
-
-import numpy as np
 
 from anyorder import config
 from anyorder.errors import UserError
 from anyorder.inference.draft_text import DraftText, SharedRules, draft_text
 from anyorder.inference.edited import Edited
 from anyorder.inference.editing import EditRequest
-from anyorder.inference.generation import Source
+from anyorder.inference.generation import Source, is_one_source
 from anyorder.inference.loaded_model import LoadedModel
 
 # A draft, or the keys of a `DraftText`.
@@ -133,11 +130,6 @@ class DraftEditor:
         answers = self._model.edit(list(requests.values()), settings=settings)
         results.update(zip(requests, answers, strict=True))
         return [results[number] for number in range(len(drafts))]
-
-
-def is_one_source(sources: object) -> TypeGuard[Source]:
-    """Whether this is one source and not several; an array of shape (N, S, W) holds several."""
-    return isinstance(sources, str | Path) or (isinstance(sources, np.ndarray) and sources.ndim == 2)
 
 
 def _is_one_draft(drafts: object) -> TypeGuard[DraftInput]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 import torch
@@ -24,6 +24,11 @@ from anyorder.text.tokenizer import Tokenizer, Tokens
 
 # A line of text, a photo, or feature vectors of shape (S, W).
 Source = str | Path | NDArray[np.generic]
+
+
+def is_one_source(sources: object) -> TypeGuard[Source]:
+    """Whether this is one source and not several; an array of shape (N, S, W) holds several."""
+    return isinstance(sources, str | Path) or (isinstance(sources, np.ndarray) and sources.ndim == 2)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from anyorder import config
 from anyorder.errors import UserError
 from anyorder.inference.canvas_text import CanvasText, canvas_text
 from anyorder.inference.completion import CompletionRequest
-from anyorder.inference.drafts import DraftEditor, is_one_source
-from anyorder.inference.generation import Source
+from anyorder.inference.drafts import DraftEditor
+from anyorder.inference.generation import Source, is_one_source
 from anyorder.inference.hypothesis import Answer, Completion, Hypothesis
 from anyorder.inference.loaded_model import BATCH_CHUNK, LoadedModel
 from anyorder.inference.model_folder import Trained
