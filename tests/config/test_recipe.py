@@ -105,7 +105,7 @@ def test_an_override_reads_back_any_value(recipe: Path, steps: int, lr: float, n
         ("data.dev.sauce=x", 'data.dev.sauce = "x": no such key; did you mean source? allowed: captions'),
         (
             "xyz=3",
-            "xyz = 3: no such key; allowed: canvas, data, decode, insertion, model, order, run, search, text",
+            "xyz = 3: no such key; allowed: canvas, data, decode, edit, insertion, model, order, run, search",
         ),
         # wrong types
         ("train.steps=many", 'train.steps = "many": must be a valid integer'),
@@ -246,11 +246,11 @@ def test_a_wrong_override_says_how_one_is_written(recipe: Path, override: str, a
         ),
         (
             b"[data.train]\njsonl = 'x'",
-            "data.dev: missing; its keys are captions, features, jsonl, source, target",
+            "data.dev: missing; its keys are captions, draft, features, jsonl, source, target",
         ),
         (
             b"[data]\nroot = 'x'",
-            "data.train: missing; its keys are captions, features, jsonl, source, target (and 1 more)",
+            "data.train: missing; its keys are captions, draft, features, jsonl, source, target (and 1 more)",
         ),
         (
             b"[data]\ntrain = 3\ndev = { jsonl = 'x' }",

@@ -10,12 +10,14 @@ import typer
 from anyorder.cli import (
     average,
     bench,
+    bench_edit,
     bench_serve,
     card,
     check,
     compare,
     complete,
     demo,
+    edit,
     evaluate,
     export,
     features,
@@ -53,6 +55,7 @@ app.command("card")(card.card)
 app.command("features")(features.features)
 app.command("generate")(generate.generate)
 app.command("complete")(complete.complete)
+app.command("edit")(edit.edit)
 app.command("score")(score.score)
 app.command("serve")(serve.serve)
 app.command("evaluate")(evaluate.evaluate)
@@ -64,6 +67,7 @@ app.command("task")(task.task)
 app.command("check")(check.check)
 app.command("demo")(demo.demo)
 bench.app.command("serve")(bench_serve.serve)
+bench.app.command("edit")(bench_edit.edit)
 app.add_typer(bench.app, name="bench")
 
 

@@ -36,7 +36,12 @@ class Request:
 BAD_INPUT = 2  # exit code
 
 # Keys of [decode] that completion can't use.
-UNUSED = (*Decode.keys_that_need("parallel"), "merge_partial", "max_target")
+UNUSED = (
+    *Decode.keys_that_need("parallel"),
+    *Decode.keys_that_need("editing"),
+    "merge_partial",
+    "max_target",
+)
 
 
 @with_decode_flags(without=UNUSED)

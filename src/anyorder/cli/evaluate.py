@@ -44,6 +44,11 @@ def evaluate(
         "--ref",
         help="File of references. May be repeated. Default for a run: its targets.",
     ),
+    drafts: Path | None = typer.Option(
+        None,
+        "--drafts",
+        help="File of what was edited, for gleu, edits and errant. Default for an editor: its drafts.",
+    ),
     tokenize: str | None = typer.Option(
         None,
         "--tokenize",
@@ -133,7 +138,7 @@ def evaluate(
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if run is None:
         _refuse(of_runs, why="is for the folder of a run, and none is given")
-        files = _read_files(hyp, ref or [], baseline=baseline)
+        files = _read_files(hyp, ref or [], baseline=baseline, drafts=drafts)
         scored = _score_files(
             files, metrics=names, options=replace(Options(), **changes), samples=samples, seed=seed
         )
@@ -156,7 +161,12 @@ def evaluate(
             by=by,
             all_beams=all_beams,
             again=again,
-            scoring=ScoringSettings(metrics=names, options=options, references=references),
+            scoring=ScoringSettings(
+                metrics=names,
+                options=options,
+                references=references,
+                drafts=None if drafts is None else _read_text(drafts),
+            ),
         )
     if as_json:
         print_json(evaluated.report.model_dump(mode="json"))
@@ -248,6 +258,7 @@ class _Files:
     hypotheses: list[str]
     references: list[list[str]]
     baseline: list[str] | None
+    drafts: list[str] | None
 
 
 @dataclass(frozen=True)
@@ -258,7 +269,9 @@ class _Scored:
     comparisons: Mapping[str, PairedTests]
 
 
-def _read_files(hyp: Path | None, ref: Sequence[Path], *, baseline: Path | None) -> _Files:
+def _read_files(
+    hyp: Path | None, ref: Sequence[Path], *, baseline: Path | None, drafts: Path | None
+) -> _Files:
     if hyp is None:
         raise UserError("give RUN, the folder of a trained model, or --hyp and --ref")
     if not ref:
@@ -278,6 +291,7 @@ def _read_files(hyp: Path | None, ref: Sequence[Path], *, baseline: Path | None)
         hypotheses=hypotheses,
         references=[read_beside(path, "--ref") for path in ref],
         baseline=None if baseline is None else read_beside(baseline, "--baseline"),
+        drafts=None if drafts is None else read_beside(drafts, "--drafts"),
     )
 
 
@@ -296,10 +310,11 @@ def _score_files(
     from anyorder.evaluation.significance import paired_tests
     from anyorder.metrics import evaluate as score
 
-    scores = score(files.hypotheses, files.references, metrics=metrics, options=options)
+    given: dict[str, Any] = {"metrics": metrics, "options": options, "drafts": files.drafts}
+    scores = score(files.hypotheses, files.references, **given)
     if files.baseline is None:
         return _Scored(scores, comparisons={})
-    others = score(files.baseline, files.references, metrics=metrics, options=options)
+    others = score(files.baseline, files.references, **given)
     tests = {name: paired_tests(scores[name], others[name], samples=samples, seed=seed) for name in scores}
     return _Scored(scores, comparisons=tests)
 

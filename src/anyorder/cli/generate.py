@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from anyorder.inference.hypothesis import Hypothesis
 
 
-@with_decode_flags(without=("max_target",))
+@with_decode_flags(without=(*Decode.keys_that_need("editing"), "max_target"))
 def generate(
     run: RUN,
     inputs: list[Path] | None = typer.Argument(

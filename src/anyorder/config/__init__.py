@@ -6,7 +6,7 @@ the recipe reference of the documentation.
 
 from anyorder.config.data import SPLITS, Data, Side, SplitFiles, Splits, Text
 from anyorder.config.decode import Decode
-from anyorder.config.model import KINDS, Insertion, Model, Shape, kinds_with
+from anyorder.config.model import KINDS, Edit, Insertion, Model, Shape, kinds_with
 from anyorder.config.order import Order, Search
 from anyorder.config.recipe import Recipe, load_recipe, recipe_with
 from anyorder.config.section import WIDEST_BEAM, Section, checked
@@ -19,6 +19,7 @@ __all__ = [
     "Canvas",
     "Data",
     "Decode",
+    "Edit",
     "Insertion",
     "Model",
     "Order",

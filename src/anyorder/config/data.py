@@ -16,6 +16,7 @@ SPLITS: tuple[Splits, ...] = get_args(Splits)
 class SplitFiles(Section):
     """Files of one split: source and target with equally many lines, a target alone, or one JSONL file.
 
+    An editor's split has drafts too, and needs no source.
     Images come as feature vectors, with one target each or with captions that name their image.
     """
 
@@ -25,23 +26,30 @@ class SplitFiles(Section):
         description="instead of a source: .npy of shape (lines, vectors, width), or .npz of names and grid",
     )
     target: Path | None = Field(None, description="text file, one target per line; plain, .gz or .xz")
+    draft: Path | None = Field(
+        None, description="for an editor: text file of what it is to change, one draft per line"
+    )
     captions: Path | None = Field(
         None, description="instead of a target: lines of image, tab and caption; an image may have several"
     )
     jsonl: Path | None = Field(
-        None, description='instead of two files: one {"source": ..., "target": ...} per line'
+        None,
+        description='instead of two files: one {"source": ..., "target": ...} per line, for an editor with '
+        '"draft"',
     )
 
     @model_validator(mode="after")
     def _one_way_to_give_a_pair(self) -> Self:
         if self.jsonl is not None:
-            if self.source or self.features or self.target or self.captions:
+            if self.source or self.features or self.target or self.captions or self.draft:
                 raise ValueError("give either jsonl or a source and a target, not both")
         elif self.captions is not None:
-            if self.source or self.target or self.features is None:
+            if self.source or self.target or self.draft or self.features is None:
                 raise ValueError("captions go with features and nothing else")
         elif self.target is None or (self.source is not None and self.features is not None):
             raise ValueError("give target and one of source or features, target alone, or jsonl")
+        if self.draft is not None and self.features is not None:
+            raise ValueError("a draft goes with a source of text, or with none; not with features")
         return self
 
     @property

@@ -116,6 +116,22 @@ class Decode(Section):
         json_schema_extra=_needs("parallel"),
     )
 
+    cautious: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="editor: make no edit with a lower probability than this; 0: make all",
+        json_schema_extra=_needs("editing"),
+    )
+    max_deleted: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="editor: refuse a deletion that would leave the text shorter than the draft by more than "
+        "this share",
+        json_schema_extra=_needs("editing"),
+    )
+
     @model_validator(mode="after")
     def _options_fit(self) -> Self:
         if self.search != "sample" and self.n_best > self.beam:

@@ -22,6 +22,7 @@ class Kind:
     sampling: bool = False  # can draw sentences at random
     parallel: bool = False  # reads its whole canvas again at each step; may insert into several gaps at once
     copying: bool = False  # can copy words from the source
+    editing: bool = False  # changes a draft instead of writing from nothing
 
 
 # The one list of kinds; `models/registry.py` builds and trains the model of each.
@@ -46,6 +47,12 @@ KINDS: dict[str, Kind] = {
         description="which reads its whole canvas again at each step and may fill several gaps at once",
         sampling=True,
         parallel=True,
+    ),
+    "editor": Kind(
+        name="Editor",
+        description="which changes a draft: it inserts, substitutes and deletes words",
+        copying=True,
+        editing=True,
     ),
 }
 
@@ -94,7 +101,9 @@ class Model(Section):
         description="one embedding for source, target and output; one for target and output; or three",
     )
     copying: bool = Field(
-        False, description="the model may copy words from the source, also words outside the vocabulary"
+        False,
+        description="the model may copy words from the source, also words outside the vocabulary; an editor "
+        "copies from the draft",
     )
 
     @property
@@ -168,6 +177,18 @@ class Insertion(Section):
                 'with loss = "ilm" it must be "classifier" or "sequence"'
             )
         return self
+
+
+class Edit(Section):
+    """An editor (model.kind = "editor"): the edits that it learns from."""
+
+    order: Literal["l2r", "deletions", "random"] = Field(
+        "l2r",
+        description="order of a script's edits: left to right, deletions first, or drawn again each epoch",
+    )
+    substitute: bool = Field(
+        True, description="whether a word is replaced by one edit; false: it is deleted and another inserted"
+    )
 
 
 @dataclass(frozen=True)

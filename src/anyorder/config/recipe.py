@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from anyorder.config.data import Data, Text
 from anyorder.config.decode import Decode
-from anyorder.config.model import Insertion, Model, kinds_with
+from anyorder.config.model import Edit, Insertion, Model, kinds_with
 from anyorder.config.order import ANNEALED_PART, LARGEST_BOOTSTRAP_PART, PAPER_BOOTSTRAP_STEPS, Order, Search
 from anyorder.config.section import Section, checked, expand_home
 from anyorder.config.train import Canvas, Train
@@ -29,6 +29,7 @@ class Recipe(Section):
     search: Search = Search()
     model: Model = Model()
     insertion: Insertion = Insertion()
+    edit: Edit = Edit()
     canvas: Canvas = Canvas()
     train: Train = Train()
     decode: Decode = Decode()
@@ -56,7 +57,8 @@ class Recipe(Section):
                 f'order.name = {json.dumps(self.order.name)}: must be "l2r" for model.kind = '
                 f'"{self.model.kind}"; only {kinds_with("any_order")} learns other orders'
             )
-        if self.model.copying and (self.sourceless or self.data.train.features is not None):
+        copies_source = self.model.copying and not self.editing
+        if copies_source and (self.sourceless or self.data.train.features is not None):
             raise ValueError("model.copying = true: the source must be text; only words can be copied")
         if self.train.hide_words and not (self.model.copying and self.text.unit == "words"):
             raise ValueError(
@@ -118,6 +120,37 @@ class Recipe(Section):
         """Whether the data has targets only, which are written without any source."""
         return self.data.train.read == "nothing"
 
+    @property
+    def editing(self) -> bool:
+        """Whether the model changes drafts."""
+        return self.model.abilities.editing
+
+    @model_validator(mode="after")
+    def _drafts_fit(self) -> Self:
+        for name, given in {"train": self.data.train, "dev": self.data.dev, "test": self.data.test}.items():
+            if given is None or given.jsonl is not None:
+                continue
+            if self.editing and given.draft is None:
+                raise ValueError(
+                    f'data.{name}.draft: missing; model.kind = "{self.model.kind}" changes drafts'
+                )
+            if not self.editing and given.draft is not None:
+                raise ValueError(
+                    f"data.{name}.draft: is for model.kind = {kinds_with('editing')}, not for "
+                    f'"{self.model.kind}"'
+                )
+        for key, value in {
+            "train.hide_words": self.train.hide_words,
+            "train.bpe_dropout": self.train.bpe_dropout,
+            "text.bag": self.text.bag,
+        }.items():
+            if self.editing and value:
+                raise ValueError(
+                    f"{key} = {json.dumps(value)}: must be {json.dumps(type(value)())} for model.kind = "
+                    f'"{self.model.kind}"'
+                )
+        return self
+
     @model_validator(mode="after")
     def _splits_are_alike(self) -> Self:
         splits = {"dev": self.data.dev, "test": self.data.test}
@@ -138,12 +171,15 @@ class Recipe(Section):
     def order_label(self) -> str:
         """The order's name in tables; "none" for an Insertion Transformer, which learns from all orders.
 
+        An editor has the order of its edits.
         A model that was to search its orders but ended within its bootstrap has a label that says so.
         """
         if self.adaptive and not self.searches(self.train.steps):
             return f"{self.order.name} (no search: bootstrap only)"
         if self.adaptive and self.search.method != "guided":
             return f"{self.order.name} ({self.search.method})"
+        if self.editing:
+            return f"edits {self.edit.order}"
         return self.order.name if self.model.abilities.beam_search else "none"
 
     def misfit(self, decode: Decode) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -83,6 +84,10 @@ class Batch:
             }
         )
 
+    def without_loss(self) -> Batch:
+        """The same pairs, none of which counts."""
+        return replace(self, weights=torch.zeros_like(self.weights))
+
     def reordered(self, positions: Tensor, weights: Tensor) -> Batch:
         """Replace each target's order by several orders, in consecutive rows; sources are not repeated.
 
@@ -108,6 +113,32 @@ class Batch:
         return Batch(**{one.name: getattr(self, one.name).to(device) for one in fields(self)})
 
 
+class LearnedBatch(Protocol):
+    """What an update learns from, and how it is split."""
+
+    @property
+    def source_mask(self) -> Tensor:
+        """Which source tokens are real, (B, S), bool."""
+
+    @property
+    def lengths(self) -> Tensor:
+        """Number of steps of each row without its end."""
+
+    @property
+    def steps(self) -> float:
+        """Weighted number of steps with a loss."""
+
+    @property
+    def read(self) -> Tensor:
+        """Number of tokens that the encoder reads of each source, (B,)."""
+
+    def with_orders(self, chosen: Tensor) -> Self:
+        """Select sources with all that belongs to them. chosen: which sources."""
+
+    def without_loss(self) -> Self:
+        """The same rows, none of which counts."""
+
+
 @dataclass(frozen=True)
 class Part:
     """The pairs of an update's batch that are learned at once: by one process, in one go.
@@ -115,17 +146,17 @@ class Part:
     What is random is drawn for the whole batch, so that an update does not depend on how it is split.
     """
 
-    batch: Batch  # padded as the whole batch is
-    whole: Batch
+    batch: LearnedBatch  # padded as the whole batch is
+    whole: LearnedBatch
     sources: Tensor  # (b,), which sources of the whole batch these are
 
     @classmethod
-    def all_of(cls, batch: Batch) -> Part:
+    def all_of(cls, batch: LearnedBatch) -> Part:
         """A batch that is not split."""
         return cls(batch, batch, torch.arange(len(batch.source_mask), device=batch.lengths.device))
 
     @classmethod
-    def of(cls, whole: Batch, sources: Tensor) -> Part:
+    def of(cls, whole: LearnedBatch, sources: Tensor) -> Part:
         """Some of the pairs of a batch."""
         return cls(whole.with_orders(sources), whole, sources)
 

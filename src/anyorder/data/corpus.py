@@ -7,9 +7,9 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import chain, count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +64,8 @@ class Corpus:
     lines: npt.NDArray[np.int64]  # line number of each pair in its file, counted from 1
     skipped: dict[str, int]  # reason → number of pairs that were left out
     common_words: frozenset[str]  # the most frequent words, which make up half of the targets' text
-    own_words: list[list[str]]  # of each source, its words outside the vocabulary, which may be copied
+    own_words: list[list[str]]  # of each source or draft, its words outside the vocabulary
+    draft: Ragged | None = None  # what an editor changes into the targets
 
     def own(self, index: int) -> Sequence[str]:
         """The words that the ids beyond the vocabulary stand for in this pair."""
@@ -79,6 +80,7 @@ class Corpus:
             self,
             source=self.source.first(pairs),
             target=self.target.first(pairs),
+            draft=None if self.draft is None else self.draft.first(pairs),
             pieces=self.pieces.first(pairs),
             lines=self.lines[:pairs],
         )
@@ -104,6 +106,8 @@ def train_tokenizer(recipe: Recipe, *, progress: TaskProgress | None = None) -> 
     files = readers.split_files(recipe, "train")
     texts = readers.texts_of(files)
     settings: dict[str, object] = {"train_lines": recipe.data.train_lines}
+    if recipe.editing:
+        settings["editing"] = True  # the words of drafts are learned too
     folder = cache.entry(recipe, "tokenizers", files=texts, settings=settings)
     if not folder.exists():
         tokenizer = _learn(recipe, texts, progress=progress)
@@ -130,13 +134,14 @@ def load_split(
         "keep_all": split == "test",
         "copying": recipe.model.copying,
         "train_lines": recipe.data.train_lines if split == "train" else 0,
+        **({"editing": True} if recipe.editing else {}),
     }
     folder = cache.entry(recipe, "corpora", files=files, settings=settings)
     if not folder.exists():
         tokenised = _tokenise(recipe, split, files, tokenizer, progress=progress)
         with published(folder, key=cache.KEY) as unfinished:
-            tokenised.save(unfinished)
-    return _open_corpus(folder, features=files.get("features"))
+            tokenised.save(unfinished, drafts=recipe.editing)
+    return _open_corpus(folder, features=files.get("features"), drafts=recipe.editing)
 
 
 def statistics(corpus: Corpus, tokenizer: Tokenizer) -> Statistics:
@@ -180,8 +185,15 @@ def _learn(recipe: Recipe, files: Files, *, progress: TaskProgress | None) -> To
     return Tokenizer.train(
         recipe.text,
         sources=(pair.source for pair in pairs() if pair.source is not None),
-        targets=(pair.target for pair in pairs()),
+        targets=chain.from_iterable(_target_texts(pair, recipe) for pair in pairs()),
     )
+
+
+def _target_texts(pair: Pair, recipe: Recipe) -> Iterator[str]:
+    """The target of a pair, and its draft, which has the same words."""
+    yield pair.target
+    if recipe.editing and pair.draft is not None:
+        yield pair.draft
 
 
 def lines_to_read(recipe: Recipe, split: Splits, files: Files) -> int:
@@ -210,7 +222,7 @@ class _Tokenised:
     """A split to which pairs are added as they are tokenised."""
 
     def __init__(self) -> None:
-        self.source, self.target, self.pieces = _Growing(), _Growing(), _Growing()
+        self.source, self.draft, self.target, self.pieces = (_Growing() for _ in range(4))
         self.own_words: list[tuple[str, ...]] = []
         self.lines = array("q")
         self.rows = array("q")  # row of each pair's image in the features
@@ -218,11 +230,15 @@ class _Tokenised:
         self.skipped: Counter[str] = Counter()
         self.first_fault: Fault | None = None
 
-    def keep(self, pair: Pair, source: SourceTokens | None, target: Tokens) -> None:
+    def keep(
+        self, pair: Pair, source: SourceTokens | None, draft: SourceTokens | None, target: Tokens
+    ) -> None:
         if pair.row is not None:
             self.rows.append(pair.row)
         self.source.append([] if source is None else source.ids)
-        self.own_words.append(() if source is None else source.own)
+        named = source if draft is None else draft
+        self.own_words.append(() if named is None else named.own)
+        self.draft.append([] if draft is None else draft.ids)
         self.target.append(target.ids)
         self.pieces.append(target.pieces)
         self.target_words.update(target.words)
@@ -232,8 +248,10 @@ class _Tokenised:
         self.first_fault = self.first_fault or fault
         self.skipped[fault.reason] += 1
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, *, drafts: bool) -> None:
         self.source.save(folder, "source")
+        if drafts:
+            self.draft.save(folder, "draft")
         self.target.save(folder, "target")
         self.pieces.save(folder, "pieces")
         _save_array(folder, "lines", np.asarray(self.lines, dtype=np.int64))
@@ -250,7 +268,7 @@ def _tokenise(
     if "features" in files:
         readers.check_features(files["features"])
     limit = None if split == "test" else recipe.data.max_length
-    encoder = PairEncoder(tokenizer, copying=recipe.model.copying)
+    encoder = PairEncoder(tokenizer, copying=recipe.model.copying, editing=recipe.editing)
     tokenised = _Tokenised()
     done = 0
     for chunk in readers.in_chunks(islice(readers.read_pairs(files), total), size=_CHUNK):
@@ -275,25 +293,33 @@ def _tokenise_chunk(
     pairs = [entry for entry in chunk if isinstance(entry, Pair)]
     texts = iter(encoder.sources([pair.source for pair in pairs if pair.source is not None]))
     sources = [None if pair.source is None else next(texts) for pair in pairs]
-    targets = encoder.targets([pair.target for pair in pairs], sources)
-    encoded = zip(sources, targets, strict=True)
+    drafts: list[SourceTokens | None] = [None] * len(pairs)
+    if encoder.editing:
+        drafts = [*encoder.drafts([pair.draft or "" for pair in pairs])]
+    targets = encoder.targets([pair.target for pair in pairs], drafts if encoder.editing else sources)
+    encoded = zip(sources, drafts, targets, strict=True)
     for entry in chunk:
         if isinstance(entry, Fault):
             into.skip(entry)
             continue
-        source, target = next(encoded)
-        fault = None if limit is None else _length_fault(entry.line, source, target, files, limit=limit)
+        source, draft, target = next(encoded)
+        fault = None
+        if encoder.editing and entry.draft is None:
+            fault = Fault(files["jsonl"].path, entry.line, reason='no "draft"')
+        elif limit is not None:
+            sides: Sides = [("source", source), ("draft", draft), ("target", target)]
+            fault = _length_fault(entry.line, sides, files, limit=limit)
         if fault is None:
-            into.keep(entry, source, target)
+            into.keep(entry, source, draft, target)
         else:
             into.skip(fault)
 
 
-def _length_fault(
-    line: int, source: SourceTokens | None, target: Tokens, files: Files, *, limit: int
-) -> Fault | None:
+Sides = list[tuple[SideName | Literal["draft"], SourceTokens | Tokens | None]]
+
+
+def _length_fault(line: int, sides: Sides, files: Files, *, limit: int) -> Fault | None:
     """Check that no side of a pair is empty or too long."""
-    sides: list[tuple[SideName, SourceTokens | Tokens | None]] = [("source", source), ("target", target)]
     for side, tokens in sides:
         if tokens is not None and not tokens.ids:
             return readers.side_fault(files, side, line=line, reason="empty line")
@@ -315,7 +341,7 @@ def _save_json(folder: Path, name: str, value: object) -> None:
     (folder / f"{name}.json").write_text(json.dumps(value))
 
 
-def _open_corpus(folder: Path, *, features: File | None) -> Corpus:
+def _open_corpus(folder: Path, *, features: File | None, drafts: bool) -> Corpus:
     return Corpus(
         key=folder.name,
         folder=folder,
@@ -330,6 +356,7 @@ def _open_corpus(folder: Path, *, features: File | None) -> Corpus:
         skipped=_load_json(folder, "skipped"),
         common_words=frozenset(_load_json(folder, "common_words")),
         own_words=_load_json(folder, "own_words"),
+        draft=_open_ragged(folder, "draft") if drafts else None,
     )
 
 

@@ -5,19 +5,21 @@ Everything is cached by content, so preparing the same data again costs almost n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anyorder.config.data import Splits
-from anyorder.config.model import Shape
+from anyorder.config.model import Edit, Shape
 from anyorder.config.recipe import Recipe
-from anyorder.data.batches import Example
+from anyorder.data.batches import Batch, Example, collate
 from anyorder.data.corpus import Corpus, Statistics, load_split, statistics, train_tokenizer
+from anyorder.data.edits import EditBatch, EditExample, collate_edits
 from anyorder.data.orderer import Line, Orderer, order_split, prepare_order
 from anyorder.data.readers import Features, in_chunks, stream_pairs
+from anyorder.editing import Alignment, align, script_order
 from anyorder.errors import UserError
 from anyorder.orders.fixed import gathered, order_rule, random_positions, spread
 from anyorder.system.progress import Progress, TaskProgress
@@ -27,7 +29,7 @@ from anyorder.text.tokenizer import Tokenizer
 
 CHUNK = 2048  # lines tokenised at once
 # Make random numbers independent of those for orders and partial targets.
-HIDING, DROPOUT = 1, 3
+HIDING, DROPOUT, SCRIPTS = 1, 3, 4
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,34 @@ class Dataset:
     orderer: Orderer
     hiding: WordDropout | None = None  # hides words, so that the model learns to copy them
     dropout: BpeDropout | None = None  # cuts words into other pieces in each epoch
+    edit: Edit | None = None  # which edits an editor learns from
+    _alignments: dict[int, Alignment] = field(default_factory=dict)  # of drafts and targets, once worked out
 
     @property
     def key(self) -> str:
         """Digest of the pairs and their orders."""
         return f"{self.corpus.key}-{self.orderer.fingerprint}"
+
+    def batch(
+        self, pairs: Sequence[int] | NDArray[np.int64], *, seed: int, epoch: int, weight: float = 1.0
+    ) -> Batch | EditBatch:
+        """Some pairs as the model sees them in an epoch. weight: factor of their loss."""
+        if self.edit is None:
+            examples = [self.example(int(pair), seed=seed, epoch=epoch) for pair in pairs]
+            return collate([replace(example, weight=weight) for example in examples])
+        scripts = [self._edits(self.edit, int(pair), seed=seed, epoch=epoch) for pair in pairs]
+        return collate_edits([replace(script, weight=weight) for script in scripts])
+
+    def _edits(self, settings: Edit, index: int, *, seed: int, epoch: int) -> EditExample:
+        """A draft with the edits of a shortest script, in the order of the recipe."""
+        assert self.corpus.draft is not None, "an editor's corpus has drafts"
+        source, draft, target = (
+            side[index] for side in (self.corpus.source, self.corpus.draft, self.corpus.target)
+        )
+        alignment = self._alignment(settings, index)
+        generator = np.random.default_rng([seed, epoch, index, SCRIPTS])
+        order = script_order(alignment, order=settings.order, generator=generator)
+        return EditExample(source=source, draft=draft, target=target, alignment=alignment, order=order)
 
     def __len__(self) -> int:
         return len(self.corpus)
@@ -70,6 +95,14 @@ class Dataset:
         cut = self._cut(index, seed=seed, epoch=epoch)
         return self.corpus.pieces[index].tolist() if cut is None else cut.pieces
 
+    def _alignment(self, settings: Edit, index: int) -> Alignment:
+        """A shortest script from a draft to its target, worked out once."""
+        assert self.corpus.draft is not None, "an editor's corpus has drafts"
+        if index not in self._alignments:
+            draft, target = self.corpus.draft[index].tolist(), self.corpus.target[index].tolist()
+            self._alignments[index] = align(draft, target, substitute=settings.substitute)
+        return self._alignments[index]
+
     def _cut(self, index: int, *, seed: int, epoch: int) -> CutPair | None:
         if self.dropout is None:
             return None
@@ -89,8 +122,12 @@ class Dataset:
         return np.array(positions)
 
     def sizes(self) -> NDArray[np.int64]:
-        """Number of source and target tokens of each pair."""
-        return self.corpus.source.lengths() + self.corpus.target.lengths()
+        """Number of source and target tokens of each pair; for an editor, of source and draft, and edits."""
+        if self.edit is None or self.corpus.draft is None:
+            return self.corpus.source.lengths() + self.corpus.target.lengths()
+        alignments = (self._alignment(self.edit, index) for index in range(len(self)))
+        edits = [sum(not pair.same for pair in alignment) for alignment in alignments]
+        return self.corpus.source.lengths() + self.corpus.draft.lengths() + np.array(edits, dtype=np.int64)
 
     def first(self, pairs: int) -> Dataset:
         """Keep only the first `pairs` pairs."""
@@ -123,6 +160,7 @@ def prepare(recipe: Recipe, *, progress: Progress | None = None) -> Prepared:
     train = load_split(recipe, "train", tokenizer, progress=named("tokenising train"))
     dev = load_split(recipe, "dev", tokenizer, progress=named("tokenising dev"))
     check_width(recipe, "dev", dev, width=_width(train))
+    edit = recipe.edit if recipe.editing else None
     return Prepared(
         tokenizer=tokenizer,
         shape=Shape(
@@ -136,8 +174,9 @@ def prepare(recipe: Recipe, *, progress: Progress | None = None) -> Prepared:
             _ordered(recipe, "train", train, tokenizer, train.common_words, progress),
             hiding=_hiding(recipe, train, tokenizer),
             dropout=_bpe_dropout(recipe, tokenizer),
+            edit=edit,
         ),
-        dev=_ordered(recipe, "dev", dev, tokenizer, train.common_words, progress),
+        dev=replace(_ordered(recipe, "dev", dev, tokenizer, train.common_words, progress), edit=edit),
     )
 
 

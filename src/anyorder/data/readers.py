@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast, get_args
+from typing import IO, Any, Literal, TypeVar, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -54,8 +54,8 @@ class File:
         return UserError(f"{self.path}: {text} ({self.key})" if self.key else f"{self.path}: {text}")
 
 
-# The files of a split by key: source, features, target, captions, jsonl. The .json file of features, if there
-# is one, is called `about`.
+# The files of a split by key: source, features, draft, target, captions, jsonl. The .json file of features is
+# called `about`, if there is one.
 Files = dict[str, File]
 
 
@@ -67,6 +67,7 @@ class Pair:
     source: str | None
     target: str
     row: int | None = None  # row of its image in the features, counted from 0
+    draft: str | None = None  # what an editor changes into the target
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,8 @@ def count_pairs(files: Files) -> int:
     counted = texts_of(files) if "captions" in files else files
     counts = {name: _count_lines(name, file) for name, file in counted.items() if name not in _NO_LINES}
     if len(set(counts.values())) > 1:
-        (one, count), (other, other_count) = counts.items()
+        (one, count), *others = counts.items()
+        other, other_count = next(entry for entry in others if entry[1] != count)
         raise UserError(
             f"{files[one].path} has {count} lines but {files[other].path} has {other_count}; "
             f"{files[one].key} and {files[other].key} must have equally many"
@@ -196,13 +198,18 @@ def read_pairs(files: Files) -> Iterator[Pair | Fault]:
         yield from _captioned_images(files)
         return
     sources = _texts(files["source"]) if "source" in files else repeat(None)
-    for line, (source, target) in enumerate(zip(sources, _texts(files["target"]), strict=False), start=1):
+    drafts = _texts(files["draft"]) if "draft" in files else repeat(None)
+    texts = zip(sources, drafts, _texts(files["target"]), strict=False)
+    for line, (source, draft, target) in enumerate(texts, start=1):
         if isinstance(source, Fault):
             yield source
+        elif isinstance(draft, Fault):
+            yield draft
         elif isinstance(target, Fault):
             yield target
         else:
-            yield Pair(line=line, source=source, target=target, row=line - 1 if "features" in files else None)
+            row = line - 1 if "features" in files else None
+            yield Pair(line=line, source=source, target=target, row=row, draft=draft)
 
 
 def in_chunks(entries: Iterable[AnyEntry], *, size: int) -> Iterator[list[AnyEntry]]:
@@ -212,7 +219,9 @@ def in_chunks(entries: Iterable[AnyEntry], *, size: int) -> Iterator[list[AnyEnt
         yield chunk
 
 
-def side_fault(files: Files, side: SideName, *, line: int, reason: str, detail: str = "") -> Fault:
+def side_fault(
+    files: Files, side: SideName | Literal["draft"], *, line: int, reason: str, detail: str = ""
+) -> Fault:
     """Build a fault of one side of a pair. A line of JSONL holds both, so the detail says which."""
     if "jsonl" not in files:
         file = files[side] if side in files else files["captions"]
@@ -350,7 +359,7 @@ def _json_pair(text: str, *, path: Path, line: int) -> Pair | Fault:
         return fault(reason="not valid JSON", detail=str(error))
     if not isinstance(value, dict):
         return fault(reason="no JSON object", detail=f"allowed: {_JSON_SHAPE}")
-    for side in get_args(SideName):
+    for side in (*get_args(SideName), *(["draft"] if "draft" in value else [])):
         if side not in value:
             return fault(reason=f'no "{side}"', detail=f"allowed: {_JSON_SHAPE}")
         if not isinstance(value[side], str):
@@ -358,7 +367,7 @@ def _json_pair(text: str, *, path: Path, line: int) -> Pair | Fault:
             return fault(reason=f'"{side}" is no string', detail=f"given: {given}")
         if has_half_characters(value[side]):
             return fault(reason=f'"{side}" holds half of a surrogate pair', detail="which is no character")
-    return Pair(line=line, source=value["source"], target=value["target"])
+    return Pair(line=line, source=value["source"], target=value["target"], draft=value.get("draft"))
 
 
 def parsed_json(text: str) -> Any:  # noqa: ANN401 (any JSON value)

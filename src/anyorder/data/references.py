@@ -44,7 +44,7 @@ def reference_texts(
     return [list(reference) for reference in zip(*of_sources, strict=True)]
 
 
-Words = tuple[tuple[str, ...], ...]
+Words = tuple[tuple[str, ...], ...]  # of the source, the draft and the target
 
 
 def seen_in_training(recipe: Recipe, split: Splits, lines: Sequence[int]) -> NDArray[np.bool_]:
@@ -63,4 +63,4 @@ def seen_in_training(recipe: Recipe, split: Splits, lines: Sequence[int]) -> NDA
 
 
 def _words(pair: Pair) -> Words:
-    return tuple((pair.source or "").split()), tuple(pair.target.split())
+    return tuple(tuple((text or "").split()) for text in (pair.source, pair.draft, pair.target))

@@ -29,6 +29,7 @@ from anyorder.decoding.sampling import SAMPLED_AT_ONCE, sample, uniform_numbers
 from anyorder.decoding.step_scorer import StepScorer
 from anyorder.insertion import NEG_INF
 from anyorder.models.choices import StepChoices
+from anyorder.models.editor import Editor
 from anyorder.models.indigo import Indigo
 from anyorder.models.insertion_transformer import InsertionTransformer
 from anyorder.models.registry import Model
@@ -107,6 +108,7 @@ def decode_batch(
     if isinstance(model, InsertionTransformer):
         assert constraints is None, "an Insertion Transformer can't keep to a canvas"
         return decode_insertions(model, source, mask, settings=settings, limits=limits, lines=lines)
+    assert not isinstance(model, Editor), "an editor needs a draft: see `decoding.editing`"
     return decode(model, source, mask, settings=settings, limits=limits, lines=lines, constraints=constraints)
 
 

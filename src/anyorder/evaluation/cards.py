@@ -96,6 +96,9 @@ def _purpose(facts: _Facts) -> list[str]:
     if text.bag:
         read = f"a bag of words ({_side(text.source)}), in whatever order they are given"
     task = f"{facts.recipe.data.name}. " if facts.recipe.data.name else ""
+    if facts.recipe.editing:
+        beside = "" if facts.recipe.sourceless else f" beside {read}"
+        return [f"{task}It changes a draft, a line of text ({_side(text.target)}){beside}."]
     return [f"{task}It reads {read} and writes a line of text ({_side(text.target)})."]
 
 

@@ -284,7 +284,13 @@ def _tested_metrics(wanted: Sequence[str] | None, *, names: Sequence[str]) -> Se
 
 def _scored_again(results: RunResults, names: Sequence[str]) -> dict[str, Result]:
     """Score the text of a run once more, because its report lacks the statistics of single lines."""
-    return evaluate(results.hypotheses, results.references, metrics=names, options=results.report.options)
+    return evaluate(
+        results.hypotheses,
+        results.references,
+        metrics=names,
+        options=results.report.options,
+        drafts=results.drafts,
+    )
 
 
 def _seen_lines(results: Sequence[RunResults]) -> int:

@@ -37,7 +37,7 @@ from anyorder.evaluation.split import (
     weights_digest,
 )
 from anyorder.inference.generator import Generator
-from anyorder.metrics import DEFAULT, METRICS, Options, Result
+from anyorder.metrics import DEFAULT, METRICS, Options, Result, check_drafts
 from anyorder.metrics import evaluate as score
 from anyorder.pretrained import refuse_results
 from anyorder.system.locks import LOCK_FILE, locked
@@ -57,6 +57,7 @@ class ScoringSettings:
     metrics: Sequence[str] = DEFAULT
     options: Options | None = None  # None: derived from the target side of the recipe
     references: Sequence[Sequence[str]] | None = None  # a line for each line of the split; None: its targets
+    drafts: Sequence[str] | None = None  # a line for each line that is scored; None: an editor's own
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ class Evaluator:
         options = scoring.options or Options.for_side(self.recipe.text.target)
         by = by or self._default_metric
         # Complain about anything wrong before hours of decoding.
-        _check_metrics([*scoring.metrics, by], options)
+        given = scoring.drafts or ([] if self.recipe.editing else None)
+        _check_metrics([*scoring.metrics, by], options, drafts=given)
         self._check_beams(beams)
         read = self._read(split, references=scoring.references)
         written = {read.name}
@@ -152,9 +154,14 @@ class Evaluator:
         beam = sweep.beam if sweep else next(iter(beams), None)
         decoded = self._decoder.decode(read, beam=beam)
         hypotheses = distinct_unknowns(decoded.hypotheses, read.references)
-        scores = score(hypotheses, read.references, metrics=scoring.metrics, options=options)
+        drafts = read.drafts if scoring.drafts is None else list(scoring.drafts)[: self.first_lines]
+        scores = score(hypotheses, read.references, metrics=scoring.metrics, options=options, drafts=drafts)
         report = self._report(read, decoded, hypotheses, scores=scores, options=options, sweep=sweep)
-        results = RunResults(run=self.run, report=report, hypotheses=hypotheses, references=read.references)
+        if drafts is not None:
+            report = report.model_copy(update={"drafts": digest(drafts)})
+        results = RunResults(
+            run=self.run, report=report, hypotheses=hypotheses, references=read.references, drafts=drafts
+        )
         return Evaluated(report=report, path=save_results(results, name=read.name))
 
     @property
@@ -227,7 +234,9 @@ class Evaluator:
         for beam in beams:
             decoded = self._decoder.decode(split, beam=beam)
             hypotheses = distinct_unknowns(decoded.hypotheses, split.references)
-            result = score(hypotheses, split.references, metrics=[by], options=options)[by]
+            result = score(hypotheses, split.references, metrics=[by], options=options, drafts=split.drafts)[
+                by
+            ]
             self.listener.note(f"{split.name}, beam {beam}: {result.metric.name} {result.score:.2f}")
             results[beam] = result
         return results
@@ -298,12 +307,12 @@ def _with_overrides(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
     return recipe_with(values, overrides, origin="the run's recipe")
 
 
-def _check_metrics(names: Sequence[str], options: Options) -> None:
+def _check_metrics(names: Sequence[str], options: Options, *, drafts: Sequence[str] | None) -> None:
     """Refuse unknown metrics, and metrics with a dependency that is not installed."""
     for name in names:
         if name not in METRICS:
             raise UserError(f"metric {name!r}: no such metric; allowed: {', '.join(METRICS)}")
-        METRICS[name](options)
+        check_drafts({name: METRICS[name](options)}, drafts)
 
 
 def _reported(result: Result) -> ReportedScore:

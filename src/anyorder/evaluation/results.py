@@ -103,6 +103,7 @@ class EvaluationReport(StoredRecord):
     model: str  # digest of the weights
     hypotheses: str  # digest of the text
     references: list[str]  # digests of the text
+    drafts: str | None = None  # digest of what was edited, where it is known
     recipe: Recipe
 
     @property
@@ -127,6 +128,7 @@ class RunResults:
     report: EvaluationReport
     hypotheses: list[str]
     references: list[list[str]]
+    drafts: list[str] | None = None  # what was edited, if metrics compare with it
 
 
 def results_folder(run: Path) -> Path:
@@ -156,6 +158,10 @@ def save_results(results: RunResults, *, name: str) -> Path:
     while (old := _reference_file(folder, name, surplus)).exists():
         old.unlink()
         surplus += 1
+    drafts = _drafts_file(folder, name)
+    drafts.unlink(missing_ok=True)
+    if results.drafts is not None:
+        write_file(drafts, _as_text(results.drafts))
     path = folder / f"{name}.json"
     write_file(path, as_json(results.report))
     return path
@@ -180,7 +186,10 @@ def load_results(run: Path, split: Splits, *, first_lines: int | None = None) ->
     for number, wanted in enumerate(report.references, start=1):
         digests[_reference_file(folder, name, number)] = wanted
     hypotheses, *references = (_read_text(file, wanted, remedy=remedy) for file, wanted in digests.items())
-    return RunResults(run=run, report=report, hypotheses=hypotheses, references=references)
+    drafts = None
+    if report.drafts is not None:
+        drafts = _read_text(_drafts_file(folder, name), report.drafts, remedy=remedy)
+    return RunResults(run=run, report=report, hypotheses=hypotheses, references=references, drafts=drafts)
 
 
 def read_report(path: Path) -> EvaluationReport:
@@ -205,6 +214,10 @@ def as_json(record: Section) -> bytes:
 
 def _reference_file(folder: Path, name: str, number: int) -> Path:
     return folder / f"{name}.ref{number}.txt"
+
+
+def _drafts_file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.drafts.txt"
 
 
 def _read_text(path: Path, wanted: str, *, remedy: str) -> list[str]:

@@ -27,6 +27,7 @@ from anyorder.data.readers import (
 from anyorder.data.references import PairsOfSource, pairs_by_source, reference_texts
 from anyorder.errors import UserError
 from anyorder.evaluation.results import FORMAT, StoredRecord, as_json, results_folder, results_name
+from anyorder.inference.edited import Edited
 from anyorder.inference.generation import Source
 from anyorder.inference.generator import Generator
 from anyorder.inference.model_folder import MODEL_FILE
@@ -45,6 +46,7 @@ class EvaluationSplit:
     name: str  # file name of its results, without suffix
     key: str  # digest that changes with the sources and with their tokenisation
     sources: Sequence[Source] | Features
+    drafts: list[str] | None  # what an editor changes; None for other models
     references: list[list[str]]  # one or more lists, each with a line for each source
     line_numbers: list[int] | None  # line of each source in its file, counted from 1; None for images
     reachable: float | None  # percentage of the sources with a reference that the model can produce
@@ -71,13 +73,15 @@ def read_split(
     chosen = by_source[:first_lines]
     first_pairs = [pairs[0] for pairs in chosen]
     sources: Sequence[Source] | Features
-    line_numbers = None
+    line_numbers = drafts = None
     if isinstance(corpus.source, Features):
         check_width(recipe, split, corpus, width=feature_width)
         sources = corpus.source.chosen(first_pairs)
     else:
         line_numbers = corpus.lines[first_pairs].tolist()
-        sources = [pair.source or "" for pair in raw_pairs(recipe, split, lines=line_numbers)]
+        pairs = raw_pairs(recipe, split, lines=line_numbers)
+        sources = [pair.source or "" for pair in pairs]
+        drafts = [pair.draft or "" for pair in pairs] if recipe.editing else None
     if references is None:
         texts = reference_texts(recipe, split, corpus, chosen)
     else:
@@ -89,6 +93,7 @@ def read_split(
         name=results_name(split, first_lines=first_lines),
         key=corpus.key,
         sources=sources,
+        drafts=drafts,
         references=texts,
         line_numbers=line_numbers,
         reachable=_reachable(corpus, chosen) if references is None else None,
@@ -181,6 +186,8 @@ class SplitDecoder:
         return decoded
 
     def _decode_now(self, split: EvaluationSplit, inputs: DecodingInputs) -> DecodedSplit:
+        if split.drafts is not None:
+            return self._edit_now(split, split.drafts, inputs)
         what = f"decoding {split.split}, beam {inputs.decode.beam}"
         texts: list[str] = []
         unfinished, seconds = 0, 0.0
@@ -194,6 +201,31 @@ class SplitDecoder:
             unfinished += sum(not hypotheses[0].finished for hypotheses in answers if hypotheses)
         self.listener.preparing(what, len(texts), len(split.sources))
         return DecodedSplit(inputs=inputs, seconds=seconds, hypotheses=texts, unfinished=unfinished)
+
+    def _edit_now(
+        self, split: EvaluationSplit, drafts: Sequence[str], inputs: DecodingInputs
+    ) -> DecodedSplit:
+        """Edit all drafts."""
+        what = f"editing {split.split}"
+        sourceless = self.generator.trained.recipe.sourceless
+        edited: list[Edited] = []
+        seconds = 0.0
+        for numbers in in_chunks(range(len(drafts)), size=CHUNK_LINES):
+            self.listener.preparing(what, len(edited), len(drafts))
+            began = time.perf_counter()
+            edited += self.generator.edit(
+                [drafts[number] for number in numbers],
+                None if sourceless else [split.sources[number] for number in numbers],
+                **inputs.decode.model_dump(),
+            )
+            seconds += time.perf_counter() - began
+        self.listener.preparing(what, len(edited), len(drafts))
+        return DecodedSplit(
+            inputs=inputs,
+            seconds=seconds,
+            hypotheses=[one.text for one in edited],
+            unfinished=sum(not one.finished for one in edited),
+        )
 
 
 def decoded_file(run: Path, *, name: str, beam: int) -> Path:

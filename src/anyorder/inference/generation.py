@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 import torch
@@ -25,6 +25,11 @@ from anyorder.text.tokenizer import Tokenizer, Tokens
 
 # A line of text, a photo, or feature vectors of shape (S, W).
 Source = str | Path | NDArray[np.generic]
+
+
+def is_one_source(sources: object) -> TypeGuard[Source]:
+    """Whether this is one source and not several; an array of shape (N, S, W) holds several."""
+    return isinstance(sources, str | Path) or (isinstance(sources, np.ndarray) and sources.ndim == 2)
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,8 @@ class InputEncoder:
     def __init__(self, trained: Trained, *, device: torch.device) -> None:
         self._shape = trained.model.shape
         self._sourceless = trained.recipe.sourceless
-        self._encoder = PairEncoder(trained.tokenizer, copying=trained.recipe.model.copying)
+        recipe = trained.recipe
+        self._encoder = PairEncoder(trained.tokenizer, copying=recipe.model.copying, editing=recipe.editing)
         self._device = device
 
     def encode_sources(self, sources: Sequence[Source]) -> list[EncodedSource]:

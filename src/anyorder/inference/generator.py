@@ -8,14 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeGuard, cast, overload
 
-import numpy as np
 import torch
 
 from anyorder import config
 from anyorder.errors import UserError
 from anyorder.inference.canvas_text import CanvasText, canvas_text
 from anyorder.inference.completion import CompletionRequest
-from anyorder.inference.generation import Source
+from anyorder.inference.drafts import DraftEditor
+from anyorder.inference.generation import Source, is_one_source
 from anyorder.inference.hypothesis import Answer, Completion, Hypothesis
 from anyorder.inference.loaded_model import BATCH_CHUNK, LoadedModel
 from anyorder.inference.model_folder import Trained
@@ -32,8 +32,8 @@ SHOWN = 40  # characters of a wrong value in messages
 CanvasInput = str | Mapping[str, Any] | CanvasText
 
 
-class Generator:
-    """A trained model that generates, completes and scores text; `anyorder.load` makes one.
+class Generator(DraftEditor):
+    """A trained model that generates, completes, edits and scores text; `anyorder.load` makes one.
 
     Each method takes one source and returns its answer, or takes several and returns a list of answers.
 
@@ -116,7 +116,7 @@ class Generator:
         >>> [answer.best.text for answer in model.generate(["x is None .", "return y ."], beam=3)]
         ['x = None', 'return y']
         """
-        if _is_one_source(sources):
+        if is_one_source(sources):
             return next(self.stream([sources], **options))
         return list(self.stream(cast(Iterable[Source], sources), at_once=BATCH_CHUNK, **options))
 
@@ -217,13 +217,13 @@ class Generator:
         'self . foo ( x )'
         """
         if _is_one_canvas(canvases):
-            if sources is not None and not _is_one_source(sources):
+            if sources is not None and not is_one_source(sources):
                 raise UserError(
                     "sources: a list given for one canvas; give one source, or a list of canvases"
                 )
             one = None if sources is None else [sources]
             return self.complete(one, [canvases], names=names, **options)[0]
-        if _is_one_source(sources):
+        if is_one_source(sources):
             raise UserError("sources: one source given for a list of canvases; give a list of sources")
         canvases = cast(Sequence[CanvasInput], canvases)
         sources = [""] * len(canvases) if sources is None else cast(Sequence[Source], sources)
@@ -360,7 +360,7 @@ class Generator:
         >>> backwards.score < found.score
         True
         """
-        if _is_one_source(sources) and isinstance(targets, str):
+        if is_one_source(sources) and isinstance(targets, str):
             given = order if isinstance(order, str | config.Order) else [cast(Sequence[int], order)]
             search: dict[str, Any] = {"beam": beam, "samples": samples, "seed": seed, **bounds}
             return self._model.score([sources], [targets], order=given, **search)[0]
@@ -377,11 +377,6 @@ class Generator:
         )
 
 
-def _is_one_source(sources: object) -> TypeGuard[Source]:
-    """Whether this is one source and not several; an array of shape (N, S, W) holds several."""
-    return isinstance(sources, str | Path) or (isinstance(sources, np.ndarray) and sources.ndim == 2)
-
-
 def _is_one_canvas(canvases: object) -> TypeGuard[CanvasInput]:
     return isinstance(canvases, str | Mapping | CanvasText)
 
@@ -390,5 +385,5 @@ def _refuse_one(given: object, *, name: str) -> None:
     """Refuse one source or target where a list is needed; a string would count as its characters."""
     if isinstance(given, str):
         raise UserError(f"{name}: one string given, must be a list of them, e.g. [{given[:SHOWN]!r}]")
-    if _is_one_source(given):
+    if is_one_source(given):
         raise UserError(f"{name}: one {type(given).__name__} given, must be a list of them")

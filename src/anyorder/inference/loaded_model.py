@@ -19,6 +19,14 @@ from anyorder.inference.completion import (
     compile_canvas,
     complete_batch,
 )
+from anyorder.inference.draft_text import CompiledDraft
+from anyorder.inference.edited import Edited
+from anyorder.inference.editing import (
+    EditRequest,
+    compile_draft,
+    edit_drafts,
+    editor_of,
+)
 from anyorder.inference.generation import (
     EncodedSource,
     InputEncoder,
@@ -108,6 +116,8 @@ class LoadedModel:
 
         first_line: how many sources came before these; what is sampled for a source depends on its line.
         """
+        if self.trained.recipe.editing:
+            raise UserError('generate: model.kind = "editor" needs a draft to change; use edit')
         encoded = within_bounds(self._encoder.encode_sources(sources), settings)
         self._check_fits(encoded, settings)
         own = generate_batch(
@@ -188,6 +198,27 @@ class LoadedModel:
             results.update(zip(indices, answers, strict=True))
         return [results[index] for index in range(len(requests))]
 
+    def edit(self, requests: Sequence[EditRequest], *, settings: config.Decode) -> list[Edited | UserError]:
+        """Edit the draft of each request; one that can't be edited gets the error instead."""
+        editor_of(self.trained)
+        results: dict[int, Edited | UserError] = {}
+        compiled: list[tuple[int, EncodedSource, CompiledDraft]] = []
+        for index, (source, request) in enumerate(
+            zip(self.encode_each([request.source or "" for request in requests]), requests, strict=True)
+        ):
+            try:
+                if isinstance(source, UserError):
+                    raise source
+                (source,) = within_bounds([source], settings)
+                compiled.append((index, source, compile_draft(self.trained, request)))
+            except UserError as error:
+                results[index] = error
+        for first in range(0, len(compiled), BATCH_CHUNK):
+            indices, sources, drafts = zip(*compiled[first : first + BATCH_CHUNK], strict=True)
+            answers = edit_drafts(self.trained, sources, drafts, settings=settings, device=self.device)
+            results.update(zip(indices, answers, strict=True))
+        return [results[index] for index in range(len(requests))]
+
     def encode_each(self, sources: Sequence[Source]) -> Sequence[EncodedSource | UserError]:
         """Encode all sources at once, or, if one is refused, one by one to find out which."""
         try:
@@ -195,7 +226,8 @@ class LoadedModel:
         except UserError as error:
             if len(sources) == 1:
                 return [error]
-            return [one for source in sources for one in self.encode_each([source])]
+            middle = len(sources) // 2
+            return [one for half in (sources[:middle], sources[middle:]) for one in self.encode_each(half)]
 
     def score(
         self,

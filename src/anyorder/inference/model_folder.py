@@ -167,13 +167,16 @@ def describe_model(trained: Trained) -> list[str]:
 def usage_example(name: str, trained: Trained) -> list[str]:
     """Lines of Markdown that show how to load the model and use it."""
     source = "an array of shape (vectors, width)" if trained.model.shape.features else "a line of text"
+    use = [f"best = model.generate(source)[0]  # source: {source}", "print(best.text)"]
+    if trained.recipe.editing:
+        given = "draft" if trained.recipe.sourceless else "draft, source"
+        use = [f"edited = model.edit({given})  # lines of text", "print(edited.text, edited.edits)"]
     return [
         "```python",
         "import anyorder",
         "",
         f'model = anyorder.load("{name}")',
-        f"best = model.generate(source)[0]  # source: {source}",
-        "print(best.text)",
+        *use,
         "```",
     ]
 

@@ -46,6 +46,11 @@ class Metric(ABC):
     higher_is_better: bool = True
     # Whether an equally large difference counts as evidence for chance in significance tests.
     ties_are_chance: bool = True
+    needs_drafts: bool = False  # whether it judges edits, and so must know what was edited
+
+    def for_drafts(self, drafts: Sequence[str]) -> Metric:
+        """The metric of texts that were made from these drafts, a line for each."""
+        return self
 
     @abstractmethod
     def statistics(self, written: Sequence[str], references: References) -> Numbers:

@@ -64,6 +64,7 @@ def insertion_loss(model: InsertionTransformer, batch: Batch, *, label_smoothing
     sources = model.source_keys(model.encode(batch.source, batch.source_mask))
     part = learned_part()
     drawn_for = batch if part is None else part.whole
+    assert isinstance(drawn_for, Batch), "only editors learn from drafts"
     canvases = draw_canvases(drawn_for.targets, drawn_for.lengths, canvases=model.insertion.canvases)
     if part is not None:
         canvases = [canvas.rows(part.sources) for canvas in canvases]

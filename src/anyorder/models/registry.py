@@ -8,23 +8,24 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from anyorder import config
 from anyorder.config.model import Shape
-from anyorder.data.batches import Batch
 from anyorder.errors import UserError
 from anyorder.models.canvas_loss import insertion_loss
+from anyorder.models.editor import Editor, editing_loss
 from anyorder.models.indigo import Indigo
 from anyorder.models.insertion_transformer import InsertionTransformer
 from anyorder.models.loss import Loss, batch_loss
 from anyorder.models.transformer import LeftToRight
 
-Model = Indigo | InsertionTransformer
+Model = Indigo | InsertionTransformer | Editor
 AnyModel = TypeVar("AnyModel")
 AnyModelIn = TypeVar("AnyModelIn", contravariant=True)
+AnyBatchIn = TypeVar("AnyBatchIn", contravariant=True)
 
 
-class BatchLoss(Protocol[AnyModelIn]):
+class BatchLoss(Protocol[AnyModelIn, AnyBatchIn]):
     """The loss of a batch."""
 
-    def __call__(self, model: AnyModelIn, batch: Batch, *, label_smoothing: float = ...) -> Loss:
+    def __call__(self, model: AnyModelIn, batch: AnyBatchIn, *, label_smoothing: float = ...) -> Loss:
         """Sum the loss over the batch."""
 
 
@@ -33,7 +34,7 @@ class Family(Generic[AnyModel]):
     """How models of one kind are built and trained."""
 
     build: Callable[[config.Recipe, Shape], AnyModel]
-    loss: BatchLoss[AnyModel]
+    loss: BatchLoss[AnyModel, Any]
 
 
 FAMILIES: dict[str, Family[Any]] = {
@@ -50,6 +51,10 @@ FAMILIES: dict[str, Family[Any]] = {
     "insertion": Family(
         build=lambda recipe, shape: InsertionTransformer(recipe.model, recipe.insertion, shape),
         loss=insertion_loss,
+    ),
+    "editor": Family(
+        build=lambda recipe, shape: Editor(recipe.model, recipe.edit, shape),
+        loss=editing_loss,
     ),
 }
 

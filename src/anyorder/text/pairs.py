@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,33 +19,71 @@ from anyorder.text.tokenizer import UNK, Tokenizer, Tokens
 
 @dataclass(frozen=True)
 class SourceTokens:
-    """A source as token ids."""
+    """A source, or an editor's draft, as token ids."""
 
     ids: list[int]
     own: tuple[str, ...] = ()  # words outside the vocabulary
     copied_as: dict[str, int] = field(default_factory=dict)  # id of each word that may be copied
+    pieces: list[int] = field(default_factory=list)  # of a draft, the number of ids of each word
 
     def copied(self, target: Tokens) -> Tokens:
         """Replace `<unk>` in a target by the ids of words that can be copied from this source."""
         if not self.copied_as:
             return target
-        words = zip(target.words, target.ids, strict=True)
-        ids = [self.copied_as.get(word, UNK) if token == UNK else token for word, token in words]
-        return replace(target, ids=ids)
+        ids: list[int] = []
+        pieces = []
+        rest = iter(target.ids)
+        for word, size in zip(target.words, target.pieces, strict=True):
+            spelled = list(islice(rest, size))
+            if UNK in spelled and word in self.copied_as:
+                spelled = [self.copied_as[word]]
+            ids += spelled
+            pieces.append(len(spelled))
+        return replace(target, ids=ids, pieces=pieces)
 
 
 class PairEncoder:
-    """Turns lines of both sides into token ids. copying: words outside the vocabulary get ids too."""
+    """Turns lines of both sides into token ids. copying: words outside the vocabulary get ids too.
 
-    def __init__(self, tokenizer: Tokenizer, *, copying: bool) -> None:
+    editing: targets share such ids with drafts, not with sources.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, copying: bool, editing: bool = False) -> None:
         self.tokenizer = tokenizer
+        self.editing = editing
         # Byte-pair pieces can spell new words, so only whole words need ids of their own.
-        self.names_words = copying and tokenizer.text.unit == "words"
+        self.names_words = copying and not editing and tokenizer.text.unit == "words"
 
     def sources(self, lines: Sequence[str]) -> list[SourceTokens]:
         """Encode source lines, without boundary tokens."""
         encoded = self.tokenizer.encode_all(lines, "source")
         return [self._named(tokens) if self.names_words else SourceTokens(tokens.ids) for tokens in encoded]
+
+    def drafts(self, lines: Sequence[str]) -> list[SourceTokens]:
+        """Encode drafts, without boundary tokens; their unknown words get ids, as those of sources do.
+
+        So two unknown words of a draft stay two words, and one that the target keeps is the same there.
+        """
+        return [self._draft(tokens) for tokens in self.tokenizer.encode_all(lines, "target")]
+
+    def named_draft(self, words: Sequence[str]) -> SourceTokens:
+        """Encode a draft that is split into words already."""
+        return self._draft(self.tokenizer.encode_words([words], "target")[0])
+
+    def _draft(self, tokens: Tokens) -> SourceTokens:
+        """Give each unknown word an id of its own, also one with a piece that the vocabulary lacks."""
+        own: dict[str, int] = {}
+        ids: list[int] = []
+        pieces = []
+        rest = iter(tokens.ids)
+        for word, size in zip(tokens.words, tokens.pieces, strict=True):
+            spelled = list(islice(rest, size))
+            if UNK in spelled:
+                spelled = [own.setdefault(word, self.tokenizer.size + len(own))]
+            ids += spelled
+            pieces.append(len(spelled))
+        own_pieces = tuple(self.tokenizer.own_piece(word) for word in own)
+        return SourceTokens(ids=ids, own=own_pieces, copied_as=own, pieces=pieces)
 
     def targets(self, lines: Sequence[str], sources: Sequence[SourceTokens | None]) -> list[Tokens]:
         """Encode target lines. sources: that of each line, or None if it isn't text."""

@@ -151,6 +151,10 @@ class Tokenizer:
         """Tokens that targets may hold, by how `piece` shows them."""
         return {self.piece(token): token for token in range(UNK, self.target_size)}
 
+    def own_piece(self, word: str) -> str:
+        """A whole word as an entry of `own`, for a word that the vocabulary can't spell."""
+        return word if self.text.unit == "words" else word + _END_OF_WORD
+
     def _spelled(self, token: int, own: Sequence[str]) -> str:
         return self._pieces[token] if token < self.size else own[token - self.size]
 

@@ -17,8 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 from anyorder import config
 from anyorder.adaptive.schedule import OrderSchedule
 from anyorder.config.recipe import Recipe
-from anyorder.data.batches import Batch, Part, collate, mixed_seed, plan_epoch, shares
+from anyorder.data.batches import Batch, LearnedBatch, Part, mixed_seed, plan_epoch, shares
 from anyorder.data.dataset import Dataset
+from anyorder.data.edits import EditBatch
 from anyorder.data.partial_targets import PartialTarget, draw_partial_target, with_partial_targets
 from anyorder.inference.model_folder import Weights
 from anyorder.models.indigo import MARKS
@@ -167,7 +168,7 @@ class _BatchLoss(nn.Module):
         self.label_smoothing = label_smoothing
         self.marks = [weight for name, weight in model.named_parameters() if name in MARKS]
 
-    def forward(self, batch: Batch) -> Loss:
+    def forward(self, batch: LearnedBatch) -> Loss:
         loss = self.family.loss(self.model, batch, label_smoothing=self.label_smoothing)
         # A part without partial targets does not use the marks, but other processes wait for their gradients.
         unmarked = sum(0.0 * mark.sum() for mark in self.marks)
@@ -217,15 +218,16 @@ class UpdateBatches:
         parts = shares(np.arange(len(pairs)), count)
         mine = [part for part in parts[self.processes.rank :: self.processes.count] if len(part)]
         if mine:
-            return [Part.of(whole, torch.from_numpy(part).to(whole.order.device)) for part in mine]
+            return [Part.of(whole, torch.from_numpy(part).to(whole.lengths.device)) for part in mine]
         # The other processes wait for this one's gradients, so without a pair it sends zeros.
-        first = Part.of(whole, torch.zeros(1, dtype=torch.long, device=whole.order.device))
-        batch = replace(first.batch, weights=torch.zeros_like(first.batch.weights))
-        return [replace(first, batch=batch)]
+        first = Part.of(whole, torch.zeros(1, dtype=torch.long, device=whole.lengths.device))
+        return [replace(first, batch=first.batch.without_loss())]
 
-    def _batch(self, step: int, epoch: int, pairs: Pairs) -> Batch:
-        examples = [self.data.example(int(pair), seed=self.settings.seed, epoch=epoch) for pair in pairs]
-        batch = self.schedule.reordered(collate(examples).to(self.processes.device), pairs, step=step)
+    def _batch(self, step: int, epoch: int, pairs: Pairs) -> Batch | EditBatch:
+        batch = self.data.batch(pairs, seed=self.settings.seed, epoch=epoch)
+        if isinstance(batch, EditBatch):
+            return batch.to(self.processes.device)
+        batch = self.schedule.reordered(batch.to(self.processes.device), pairs, step=step)
         if not self.recipe.canvas.share:
             return batch
         return with_partial_targets(batch, [self._partial_target(epoch, pair) for pair in pairs.tolist()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,11 +11,13 @@ import torch
 from anyorder import config
 from anyorder.adaptive.candidates import Orders
 from anyorder.adaptive.objective import learn_from, search_batch
-from anyorder.data.batches import Batch, collate, plan_epoch
+from anyorder.data.batches import Batch, plan_epoch
 from anyorder.data.dataset import Dataset
 from anyorder.data.references import pairs_by_source, reference_texts
 from anyorder.decoding.decode import decode_all
+from anyorder.decoding.editing import DraftToEdit, edit_all
 from anyorder.metrics import bleu, exact
+from anyorder.models.editor import Editor
 from anyorder.models.registry import Model, family_of, ordered
 from anyorder.orders.statistics import order_statistics
 from anyorder.text.tokenizer import Tokenizer
@@ -53,9 +56,8 @@ class Validation:
         word = gap = words = gaps = 0.0
         found: list[tuple[list[int], list[str]]] = []  # order and tokens of each target
         for batch in plan_epoch(self.dev.sizes(), batch_tokens=train.batch_tokens, seed=0, epoch=0):
-            examples = [self.dev.example(int(index), seed=0, epoch=0) for index in batch]
-            part = collate(examples).to(device)
-            if self.recipe.adaptive:
+            part = self.dev.batch(batch, seed=0, epoch=0).to(device)
+            if self.recipe.adaptive and isinstance(part, Batch):
                 best = self.recipe.search.model_copy(update={"weights": "best", "learn_from": "all"})
                 searched = ordered(model, purpose="order.name = sao")
                 orders = search_batch(searched, part, best, thoroughly=True)
@@ -85,15 +87,24 @@ class Validation:
         corpus = self.dev.corpus
         return [self.tokenizer.piece(token, own=corpus.own(index)) for token in corpus.target[index].tolist()]
 
+    def _sentences(self, model: Model, device: torch.device) -> list[Sequence[int]]:
+        """What the model makes of the decoded lines, as token ids."""
+        corpus, settings = self.dev.corpus, self.recipe.decode
+        sources = [corpus.source[pair] for pair in self.decoded_pairs]
+        if isinstance(model, Editor):
+            assert corpus.draft is not None
+            drafts = [
+                DraftToEdit(source, corpus.draft[pair])
+                for source, pair in zip(sources, self.decoded_pairs, strict=True)
+            ]
+            return [one.canvas.read() for one in edit_all(model, drafts, settings=settings, device=device)]
+        found = decode_all(model, sources, settings=settings, device=device)
+        return [hypotheses[0].sentence for hypotheses in found]
+
     def _decoded(self, model: Model, device: torch.device) -> dict[str, Any]:
-        sources = [self.dev.corpus.source[pair] for pair in self.decoded_pairs]
-        best = [
-            hypotheses[0]
-            for hypotheses in decode_all(model, sources, settings=self.recipe.decode, device=device)
-        ]
         read = [
-            (hypothesis.sentence, self.dev.corpus.own(pair))
-            for pair, hypothesis in zip(self.decoded_pairs, best, strict=True)
+            (sentence, self.dev.corpus.own(pair))
+            for pair, sentence in zip(self.decoded_pairs, self._sentences(model, device), strict=True)
         ]
         written = [self.tokenizer.decode(ids, own=own) for ids, own in read]
         words = [self.tokenizer.words(ids, own=own) for ids, own in read]
