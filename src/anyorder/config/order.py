@@ -37,14 +37,7 @@ Method = Literal["drawn", "guided", "paper"]
 
 # What each way of finding orders sets, unless the recipe says otherwise.
 METHODS: dict[Method, dict[str, Any]] = {
-    "drawn": {
-        "beam": 1,
-        "bootstrap_steps": 0,
-        "refresh": 0,
-        "temperature": 0.2,
-        "start_temperature": 3.0,
-        "dropout": 0.0,
-    },
+    "drawn": {"beam": 1, "bootstrap_steps": 0, "refresh": 0, "dropout": 0.0, "start_temperature": 3.0},
     "guided": {},
     "paper": {"refresh": 0, "learn_from": "all", "weights": "uniform"},
 }
@@ -94,8 +87,7 @@ class Search(Section):
     temperature: float = Field(
         1.0,
         gt=0,
-        description="temperature of the posterior and of drawn orders: below 1 sharper, above 1 flatter; "
-        "drawn: 0.2",
+        description="temperature of the posterior and of drawn orders: below 1 sharper, above 1 flatter",
     )
     start_temperature: float = Field(
         10.0,
