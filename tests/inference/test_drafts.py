@@ -26,13 +26,15 @@ from hypothesis import strategies as st
 
 from anyorder import config
 from anyorder.config.model import Shape
+from anyorder.data.dataset import prepare
 from anyorder.errors import UserError
 from anyorder.inference.generator import Generator
 from anyorder.inference.loaded_model import LoadedModel
 from anyorder.inference.model_folder import Trained
 from anyorder.models.editor import Editor
+from anyorder.system.distributed import Processes
 from anyorder.text.tokenizer import Tokenizer
-from anyorder.training.trainer import train
+from anyorder.training.trainer import Training, train
 
 Capture = pytest.CaptureFixture[str]
 GERMAN = [
@@ -369,3 +371,28 @@ def test_files_of_different_lengths_are_refused(tmp_path: Path) -> None:
     write_lines(tmp_path / "dev.draft", ["a"])
     with pytest.raises(UserError, match=r"dev.target has 40 lines but .*dev.draft has 1;"):
         learn(recipe, tmp_path / "run")
+
+
+def test_an_update_does_not_depend_on_the_number_of_its_parts(tmp_path: Path) -> None:
+    gradients = []
+    for parts in (1, 3):
+        recipe = recipe_of(
+            corpus(tmp_path), tmp_path / "run", "model.dropout=0.3", f"train.accumulate={parts}"
+        )
+        alone = Processes(rank=0, count=1, device=torch.device("cpu"))
+        training = Training(recipe, prepare(recipe), alone, Silent())
+        pairs = max(training.batches.plan(0), key=len)
+        batches = training.batches.of_update(step=1, epoch=0, pairs=pairs)
+        assert len(batches) == parts
+        training.optimiser.update(1, batches)
+        gradients.append(
+            {
+                name: parameter.grad
+                for name, parameter in training.model.named_parameters()
+                if parameter.grad is not None
+            }
+        )
+    whole, split = gradients
+    assert split.keys() == whole.keys()
+    for name in whole:
+        torch.testing.assert_close(split[name], whole[name], rtol=0, atol=2e-6)
