@@ -556,6 +556,7 @@ def test_orders_of_a_crashed_beginning_are_not_learned_from(tmp_path: Path) -> N
     run, options = tmp_path / "run", [*ADAPTIVE, "search.bootstrap_steps=0", "train.steps=3"]
     learn(learned().recipe, run, *options, "train.seed=7")
     shutil.rmtree(run / "last")  # as if the machine had failed before it was there
+    (run / "config.json").unlink()
     assert (run / "orders" / "step-1").exists()
     learn(learned().recipe, run, *options, resume=True)
     learn(learned().recipe, tmp_path / "fresh", *options)

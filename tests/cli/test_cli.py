@@ -71,7 +71,10 @@ def parameters(name: str) -> dict[str, Any]:
     return {parameter.name: parameter for parameter in typer.main.get_command(app).commands[name].params}
 
 
-@pytest.mark.parametrize(("name", "without"), [("generate", ("max_target",)), ("complete", UNUSED)])
+@pytest.mark.parametrize(
+    ("name", "without"),
+    [("generate", (*config.Decode.keys_that_need("editing"), "max_target")), ("complete", UNUSED)],
+)
 def test_every_key_of_decoding_is_a_flag_explained_as_in_a_recipe(
     name: str, without: tuple[str, ...]
 ) -> None:

@@ -189,6 +189,7 @@ def test_no_share_is_the_same_training_bit_for_bit(tmp_path: Path) -> None:
 def test_a_run_that_was_stopped_starts_from_the_same_words(order: str, tmp_path: Path) -> None:
     recipe = write_corpus(tmp_path)
     how = [f"order.name={order}", "canvas.share=0.7", "search.bootstrap_steps=2", "search.beam=2"]
+    how += ["search.method=guided"]
     learn(recipe, tmp_path / "whole", *how, "train.steps=8")
     learn(recipe, tmp_path / "halves", *how, "train.steps=4")
     learn(recipe, tmp_path / "halves", *how, "train.steps=8", resume=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,11 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+PATHS = [
+    str(HERE.parent),
+    *os.environ.get("PYTHONPATH", "").split(os.pathsep),
+]  # the tests' own modules first
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, PATHS))}
 SHORT = {
     "kill": ("--tries", "3", "--minutes", "0.2"),
     "fuzz": ("--tries", "40", "--minutes", "0.1"),
@@ -26,6 +32,7 @@ def test_a_harness_finds_no_fault(harness: str, tmp_path: Path) -> None:
         text=True,
         check=False,
         timeout=600,
+        env=ENVIRONMENT,
     )
     assert answer.returncode == 0, f"{answer.stdout}\n{answer.stderr}"
     assert "| in all" in answer.stdout
@@ -39,5 +46,6 @@ def test_several_processes_find_no_fault(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
+        env=ENVIRONMENT,
     )
     assert answer.returncode == 0, answer.stdout

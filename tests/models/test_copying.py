@@ -279,7 +279,10 @@ def test_words_never_seen_are_taken_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ("model.kind=insertion", 'copying = true is for kind = "indigo" or "transformer", not "insertion"'),
+        (
+            "model.kind=insertion",
+            'copying = true is for kind = "indigo" or "transformer" or "editor", not "insertion"',
+        ),
         ("text.unit=bpe train.hide_words=0.2", "train.hide_words = 0.2: needs model.copying = true and"),
         ("data.train={features='a.npy', target='b'}", "model.copying = true: the source must be text"),
     ],

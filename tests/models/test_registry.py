@@ -43,8 +43,8 @@ def insertion(corpus: Path) -> Path:
 
 
 def test_these_are_all_kinds_that_a_recipe_may_ask_for(corpus: Path) -> None:
-    assert tuple(FAMILIES) == tuple(config.KINDS) == KINDS
-    with pytest.raises(UserError, match="must be 'indigo', 'transformer' or 'insertion'"):
+    assert tuple(FAMILIES) == tuple(config.KINDS) == (*KINDS, "editor")
+    with pytest.raises(UserError, match="must be 'indigo', 'transformer', 'insertion' or 'editor'"):
         learn(corpus, corpus.parent / "other", "model.kind=other")
 
 

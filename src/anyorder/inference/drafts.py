@@ -75,6 +75,9 @@ class DraftEditor:
 
         Returns an `Edited` for one draft, or a list of them: the text and its edits, each with its place in
         the draft and its probability. Only models of model.kind = "editor" edit.
+
+        >>> model = anyorder.load("runs/edit-code-reviews")  # doctest: +SKIP
+        >>> model.edit("int x = y ;", keep="x").text  # doctest: +SKIP
         """
         if _is_one_draft(drafts):
             one = None if sources is None else [cast(Source, sources)]
@@ -112,6 +115,8 @@ class DraftEditor:
         """Edit every draft that can be edited; the others get the error that says why not.
 
         The arguments are those of `edit`, in lists. An answer does not depend on the other drafts.
+
+        >>> model.edit_or_refuse(["int x = y ;", "return x ;"])  # doctest: +SKIP
         """
         settings = self.settings(**options)
         if sources is not None and len(sources) != len(drafts):

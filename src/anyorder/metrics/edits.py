@@ -10,14 +10,16 @@ import importlib.metadata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anyorder.editing import Alignment, align
 from anyorder.errors import UserError
 from anyorder.metrics.metric import Metric, Numbers, Options, References, case_of
 from anyorder.version import __version__
+
+if TYPE_CHECKING:
+    from anyorder.editing import Alignment
 
 BETA = 0.5  # precision counts twice as much as recall
 Edit = tuple[int, int, str]  # first word of the draft and the one after the last, and the words instead
@@ -91,6 +93,8 @@ def errant_metric(options: Options) -> Metric:
 def word_edits(draft: Sequence[str], text: Sequence[str]) -> set[Edit]:
     """The changes of a draft, each with all neighbouring words that change."""
     numbers = {word: number for number, word in enumerate({**dict.fromkeys(draft), **dict.fromkeys(text)})}
+    from anyorder.editing import align  # imports torch, for which `--help` need not wait
+
     alignment = align([numbers[word] for word in draft], [numbers[word] for word in text])
     return {_edit(run, text) for run in _runs(alignment)}
 

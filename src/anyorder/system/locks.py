@@ -56,7 +56,8 @@ def locked(folder: Path, *, name: str = LOCK_FILE) -> Iterator[None]:
                 OSError
             ):  # before it is closed: whoever holds another file by this name starts over
                 path.unlink()
-            file.close()
+            with suppress(OSError):  # the disk may be full; closing gives the lock back all the same
+                file.close()
     finally:
         for empty in made:
             with suppress(OSError):  # it is not empty
