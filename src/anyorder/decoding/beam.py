@@ -245,6 +245,11 @@ class Beam:
         left = self.padding - columns
         names = ("words", "indices", "word_scores", "gap_scores") if columns else ()
         kept = {name: trimmed_canvas(getattr(self, name), columns) for name in names}
+        if kept:
+            # A hypothesis that has ended may hold tokens behind the padding; any canvas will do for it.
+            indices = kept["indices"]
+            anywhere = torch.arange(indices.shape[2], device=indices.device).expand_as(indices)
+            kept["indices"] = anywhere.where((self.log_prob == NEG_INF)[..., None], indices)
         return replace(self, padding=left if bool(left.any()) else None, **kept)
 
     def merged(self) -> Beam:
